@@ -65,12 +65,12 @@ tsan:
 	$(build) $(TSAN) -j $(JOBS) --target tests_with_threads
 	$(ctest) $(TSAN) -L threads
 
-# A second compiler: its warnings are errors, and its code passes the tests of every room.
+# A second compiler: its warnings are errors, and its code passes the tests of every module.
 clang:
 	$(deps) build test clang
 	$(configure) $(CLANG) -DCMAKE_C_COMPILER=clang -DDSMOE_WERROR=ON
 	$(build) $(CLANG) -j $(JOBS)
-	$(ctest) $(CLANG) -L room
+	$(ctest) $(CLANG) -L module
 
 # Every parser of foreign files against whatever libFuzzer can think of, that many seconds each.
 FUZZ_SECONDS ?= 600

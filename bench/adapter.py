@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""An adapter in two engines: does a GGUF adapter written by dsmoe change llama.cpp's model as it changes dsmoe's?
+"""Tests whether a GGUF adapter written by dsmoe changes llama.cpp's model in the same way as it changes dsmoe's.
 
     cmake --build build --target dsmoe bench_scores
     bench/adapter.py build MODEL                    needs the npm package node-llama-cpp
 
-MODEL is a folder of an unquantised model without latent attention. A random LoRA adapter of all its projections is made as PEFT's
-folder; dsmoe makes a GGUF adapter of it, and a merged model. Then all of these run over random tokens, and the table has KL in
-nats, the mean over all tokens, and how often both find the same token likeliest. Beside what the adapter itself
-changes, the differences between the engines should be as small as without it.
+MODEL is a folder of an unquantised model without latent attention. The script makes a random LoRA adapter of all its
+projections as a PEFT folder. dsmoe makes a GGUF adapter and a merged model from it. Then all of these run over random tokens.
+The table has KL in nats, the mean over all tokens, and how often both sides agree on the likeliest token. The adapter itself
+should change much more than the engines differ, and the engines should differ as little with it as without it.
 """
 import argparse
 import array
@@ -18,7 +18,7 @@ import struct
 import sys
 import tempfile
 
-sys.dont_write_bytecode = True  # nothing is left beside the sources
+sys.dont_write_bytecode = True  # keeps the source folder clean
 import interop  # noqa: E402
 import llama  # noqa: E402
 
@@ -30,19 +30,19 @@ def parse():
     p.add_argument("build", metavar="BUILD", help="the folder with dsmoe and bench_scores")
     p.add_argument("model", metavar="MODEL")
     p.add_argument("--peer-folder", default=llama.DEFAULT_FOLDER,
-                   help="where node_modules/node-llama-cpp lies (build/peer)")
-    p.add_argument("--type", default="f32", choices=("f32", "bf16", "f16", "q8_0"), help="of the base (f32)")
+                   help="the folder that contains node_modules/node-llama-cpp (build/peer)")
+    p.add_argument("--type", default="f32", choices=("f32", "bf16", "f16", "q8_0"), help="type of the base (f32)")
     p.add_argument("--rank", type=int, default=16)
-    p.add_argument("--size", type=float, default=0.05, help="deviation of the numbers of A and B (0.05)")
+    p.add_argument("--size", type=float, default=0.05, help="standard deviation of the numbers in A and B (0.05)")
     p.add_argument("--prompts", type=int, default=4)
-    p.add_argument("--tokens", type=int, default=32, help="of each prompt (32)")
+    p.add_argument("--tokens", type=int, default=32, help="tokens of each prompt (32)")
     p.add_argument("-t", "--threads", type=int, default=2)
     p.add_argument("--json", action="store_true")
     return p.parse_args()
 
 
 def modules(config):
-    """Names and shapes [out, in] of what is adapted."""
+    """Names and shapes [out, in] of the adapted modules."""
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     kv = hidden // heads * config.get("num_key_value_heads", heads)
     width, dense = config["moe_intermediate_size"], config["intermediate_size"]
@@ -66,7 +66,7 @@ def modules(config):
 
 
 def write_adapter(folder, config, rank, size):
-    """A folder as PEFT writes it, with random numbers."""
+    """Writes a folder in PEFT's form, with random numbers."""
     rng, header, data, at = random.Random(1), {}, [], 0
     for module, (n_out, n_in) in modules(config).items():
         for half, shape in (("A", (rank, n_in)), ("B", (n_out, rank))):

@@ -1,11 +1,11 @@
-/* gemm.c - the products of one expert on one thread: our kernels, with weights in float32 and in
- * bfloat16, beside OpenBLAS and BLIS.
+/* gemm.c - compares the products of one expert on one thread: our kernels, with weights in float32 and
+ * in bfloat16, with OpenBLAS and BLIS.
  *
  *   cmake --build build --target bench_gemm && build/bench_gemm
  *
  * y[m, 1408] = x[m, 2048] · wᵀ, the shape of gate_proj and up_proj in the 16B model's layer, over
- * several matrices in turn so that weights come from memory as they do in a model. The peers are
- * opened at run time if they are there (Debian: libopenblas0, libblis4). */
+ * several matrices in turn, so that weights come from memory as they do in a model. The peers are
+ * opened at run time if they are installed (Debian: libopenblas0, libblis4). */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
@@ -58,8 +58,8 @@ static void run(const contender *c, gemm *g, const float *x, int m, matrix w, fl
     gemm_nt(g, w, WIDTH, y, WIDTH);
 }
 
-/* Contenders take turns round by round; the best round of each counts. w holds all matrices, one
- * below the other, in each type. */
+/* Contenders take turns in each round, and the best round of each counts. w holds all matrices
+ * consecutively, in each type. */
 static void compare(contender *list, int n, gemm *g, const float *x, int m, const matrix w[],
                     float *y)
 {

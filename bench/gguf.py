@@ -1,21 +1,21 @@
 #!/usr/bin/python3
-"""GGUF files: dsmoe and llama.cpp taking turns on the same file in one run.
+"""Compares the speed of dsmoe and llama.cpp with the same GGUF file, taking turns in one run.
 
     bench/gguf.py --llama-bench PATH --llama-batched-bench PATH build/dsmoe moe-16b-q4_k.gguf moe-16b-q8_0.gguf
 
-The peer is llama.cpp as its users measure it: its own tools, which do not belong to dsmoe. llama-bench times
-prompts and decoding after an empty or a filled context, llama-batched-bench decoding of several sequences that
-share nothing. Either can be left out. --ik-llama-bench names the llama-bench of ik_llama.cpp, which then takes its
-turns too, for prompts and decoding. In each round every measurement is made by all, each in a process of its
-own that has the machine to itself; who begins changes with the round. Shown are the best and the median of all
+llama.cpp is measured as its users measure it, with its own tools, which are not part of dsmoe. llama-bench times
+prompts and decoding after an empty or a filled context. llama-batched-bench times decoding of several sequences that
+share nothing. Each tool can be left out. --ik-llama-bench names the llama-bench of ik_llama.cpp, which then takes
+turns too, for prompts and decoding. In each round every program makes every measurement, each in its own process
+with the machine to itself. The order changes with the round. The table has the best and the median of all
 rounds, the ratio of the best, and the median of the rounds' own ratios.
 
-Without these tools the peer is the npm package node-llama-cpp, which has llama.cpp prebuilt, for prompts and
-decoding. It counts its sampling and a hop to JavaScript into every decoded token, which is a tenth to more than a
-third of its time, differently for each file: its decoding is slower than llama.cpp's own. --library calls
+Without these tools the peer is the npm package node-llama-cpp, which contains a prebuilt llama.cpp, for prompts and
+decoding. Its time for each decoded token includes sampling and a call into JavaScript. This is a tenth to more than
+a third of its time, differently for each file, so its decoding is slower than llama.cpp's own. --library calls
 the library inside the package without JavaScript and without sampling.
 
-A file to try it with (10 GB, of random weights; --layers 4 makes it 1.4 GB):
+A command that makes a file to try it with (10 GB, random weights; with --layers 4 it has 1.4 GB):
     dsmoe init --preset 16b --type q4_k --tokenizer deepseek-moe-16b-base moe-16b-q4_k.gguf
 """
 import argparse
@@ -25,7 +25,7 @@ import statistics
 import subprocess
 import sys
 
-sys.dont_write_bytecode = True  # nothing is left beside the sources
+sys.dont_write_bytecode = True  # keeps the source folder clean
 import llama  # noqa: E402
 import llama_tools  # noqa: E402
 
@@ -45,27 +45,27 @@ def parse():
     p.add_argument("--llama-batched-bench", metavar="PATH", help="llama.cpp's tool for several sequences")
     p.add_argument("--ik-llama-bench", metavar="PATH", help="the same tool of ik_llama.cpp, as a second peer")
     p.add_argument("--peer-folder", default=llama.DEFAULT_FOLDER,
-                   help="without the tools: where node_modules/node-llama-cpp lies (build/peer)")
-    p.add_argument("--library", action="store_true", help="call the package's library itself")
+                   help="without the tools: the folder that contains node_modules/node-llama-cpp (build/peer)")
+    p.add_argument("--library", action="store_true", help="without the tools: call the package's library directly")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("-t", "--threads", type=int, default=2)
     p.add_argument("-p", "--n-prompt", type=numbers, default="512,4096", metavar="LIST",
                    help="tokens of prompts (512,4096)")
     p.add_argument("-d", "--n-depth", type=numbers, default="0,512", metavar="LIST",
-                   help="tokens before those that are decoded (0,512)")
+                   help="tokens of context before decoding (0,512)")
     p.add_argument("-n", "--n-gen", type=int, default=32, help="tokens to decode (32)")
     p.add_argument("--sequences", type=numbers, default="1,2,4,8,16,32,64", metavar="LIST",
                    help="sequences decoded together (1,2,4,8,16,32,64)")
     p.add_argument("--seconds", type=float, default=5,
-                   help="of dsmoe or the package for a measurement, and at least three repetitions (5)")
-    p.add_argument("--repetitions", type=int, default=3, help="of llama-bench for a measurement (3)")
+                   help="seconds for each measurement of dsmoe or the package, at least three repetitions (5)")
+    p.add_argument("--repetitions", type=int, default=3, help="repetitions of llama-bench for each measurement (3)")
     p.add_argument("--json", action="store_true")
     return p.parse_args()
 
 
 # ---- measurements --------------------------------------------------------------------------------------
-# A step is what both do before the other has its turn: a length, as a prompt and as the context of decoding, or
-# None for several sequences. Its results are {case: {"tps": …}}, a case being (one of WORKS, n).
+# A step is what one program measures before the next one's turn: a length, as a prompt and as the context of decoding,
+# or None for several sequences. Its results are {case: {"tps": …}}, where a case is (one of WORKS, n).
 WORKS = ("prompt", "decode", "sequences")
 
 
@@ -91,7 +91,7 @@ class Dsmoe:
         words = [a.program, "bench", "model", "-m", file, "-t", str(a.threads), "--seconds", str(a.seconds), "--json"]
         done = subprocess.run([*words, *options], stdout=subprocess.PIPE)
         if done.returncode:
-            sys.exit(f"dsmoe failed with {file}: see above")
+            sys.exit(f"dsmoe failed with {file}: see its message above")
         self.reports.append(json.loads(done.stdout))
         return self.reports[-1]
 
@@ -118,7 +118,7 @@ class Dsmoe:
 
 
 class Tools:
-    """llama.cpp's own ones."""
+    """llama.cpp's own tools."""
     name = "llama.cpp's own tools"
 
     def __init__(self, a):
@@ -181,7 +181,7 @@ class Package:
 # ---- what is compared ----------------------------------------------------------------------------------
 
 def summary(case, ours, theirs, others):
-    """One line of the table; of each side a list with the results of all rounds. There may be no others."""
+    """One line of the table. Each side is a list with the results of all rounds; `others` may be empty."""
     mine, peer = [r["tps"] for r in ours], [r["tps"] for r in theirs]
     line = dict(work=case[0], n=case[1], dsmoe_tps=max(mine), dsmoe_tps_median=statistics.median(mine),
                 peer_tps=max(peer), peer_tps_median=statistics.median(peer), ratio=max(mine) / max(peer),
@@ -197,7 +197,7 @@ def summary(case, ours, theirs, others):
 
 
 def compare(a, file):
-    """All in turn; who begins changes with the round."""
+    """Runs all programs in turn. The order changes with the round."""
     sides = [Dsmoe(a), Tools(a) if a.llama_bench or a.llama_batched_bench else Package(a)]
     if a.ik_llama_bench:
         sides.append(IkTools(a))
@@ -222,18 +222,18 @@ def compare(a, file):
 
 
 def meaning(a, peer):
-    """What stands beside what, a sentence for each kind of work."""
+    """What is compared with what, a sentence for each kind of work."""
     tools = peer == Tools.name
     by = {"prompt": "llama-bench -p N", "decode": f"llama-bench -n {a.n_gen} -d D"} if tools else {}
-    hop = "; its sampling and a hop to JavaScript count" if peer == "node-llama-cpp" else ""
+    hop = ", whose time includes sampling and a call into JavaScript" if peer == "node-llama-cpp" else ""
     works = {case[0] for length in plan(a) for case in cases(a, length)}
     told = {
-        "prompt": "N random tokens in pieces of 512, logits of the last one: dsmoe bench model -p N beside "
+        "prompt": "N random tokens in pieces of 512, logits of the last one: dsmoe bench model -p N and "
                   f"{by.get('prompt', peer)}",
         "decode": f"{a.n_gen} random tokens one by one after D others (empty: dsmoe after one): dsmoe bench model "
-                  f"-d D -n {a.n_gen} beside {by.get('decode', peer)}{hop}",
-        "sequences": f"{llama_tools.STEPS} random tokens for each of B sequences together, each after a random prompt of "
-                     f"its own of {llama_tools.PROMPT}, prompts not counted: dsmoe bench model --sequences B beside "
+                  f"-d D -n {a.n_gen} and {by.get('decode', peer)}{hop}",
+        "sequences": f"{llama_tools.STEPS} random tokens for each of B sequences together, each after its own random "
+                     f"prompt of {llama_tools.PROMPT}, prompts not counted: dsmoe bench model --sequences B and "
                      f"llama-batched-bench -npp {llama_tools.PROMPT} -ntg {llama_tools.STEPS} -npl B"}
     return {work: text for work, text in told.items() if work in works}
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# hosts.sh N GBIT COMMAND... - mpirun -np N COMMAND on N machines that this one plays, one rank each, on a network of GBIT
-# Gbit/s: namespaces with a name and an address of their own, each on a cable to a switch that lets so much through in either
-# direction (0: as much as it can). Needs Open MPI, iproute2, util-linux and namespaces for users. MPIRUN may hold more options.
+# hosts.sh N GBIT COMMAND... - runs mpirun -np N COMMAND on N simulated machines, one rank each, on a network of GBIT Gbit/s.
+# The machines are namespaces with their own name and address. Each has a virtual cable of that speed in both directions to a
+# switch (0: no limit). Needs Open MPI, iproute2, util-linux and user namespaces. MPIRUN may contain more options of mpirun.
 set -eu
 if [ "${HOSTS_INSIDE:-}" != yes ]; then
     [ $# -ge 3 ] || {
@@ -16,8 +16,8 @@ unset HOSTS_INSIDE
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# What passes at once may be a few milliseconds' worth, or the kernel's clock would set the pace.
-limit() { # words before tc, interface
+# The burst is the data of a millisecond, at least 65536 bytes. With a smaller burst the kernel's timer would limit the speed.
+limit() { # command before tc, interface
     [ "$gbit" = 0 ] ||
         ${1:-} tc qdisc add dev "$2" root tbf rate "${gbit}gbit" latency 100ms \
             burst "$(awk -v g="$gbit" 'BEGIN { b = g * 1e9 / 8 * 0.001; printf "%d", b < 65536 ? 65536 : b }')"

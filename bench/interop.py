@@ -1,21 +1,23 @@
 #!/usr/bin/python3
-"""Files go both ways: models written by dsmoe in llama.cpp, and models written by llama.cpp in dsmoe.
+"""Tests that dsmoe and llama.cpp read each other's files.
 
     cmake --build build --target dsmoe bench_scores
     bench/interop.py build MODEL TEXT               needs the npm package node-llama-cpp
     bench/interop.py build MODEL                    a model without a tokenizer, such as tests/data/lm_v2/v2_lite
 
 MODEL is a folder or a .gguf file that is not quantised, with its tokenizer, of a model trained on texts like
-TEXT. Where 256 does not divide its rows (hidden_size, the experts' width), the large types have stand-ins, and
-these are compared. Without TEXT the prompts are made-up token ids, and there is no third table. Three tables:
+TEXT. If the length of its rows (hidden_size, the experts' width) is not a multiple of 256, types with blocks of 256
+are replaced by others, and these are compared. Without TEXT the prompts are made-up token ids, and there is no
+third table. The three tables are:
 
-1. Both engines open the same file of each type, written by dsmoe. Do they cut the text into the same tokens,
-   and expect the same next ones? KL(dsmoe || llama.cpp) in nats, the mean over all tokens of some prompts,
-   and how often both find the same token likeliest; dsmoe once with the prompts in one pass and once token
-   by token. Beside it, how far each engine is from the unquantised model: what the type itself costs.
+1. Both engines open the same file of each type, written by dsmoe. The table shows whether they tokenise the text
+   in the same way and predict the same next tokens: KL(dsmoe || llama.cpp) in nats, the mean over all tokens of
+   some prompts, and how often both agree on the likeliest token. dsmoe reads the prompts once in one pass and
+   once token by token. The last columns show how far each engine is from the unquantised model, which is the
+   cost of the type itself.
 2. llama.cpp quantises the unquantised file, and dsmoe opens the result.
-3. Is dsmoe's quantiser as good? `dsmoe eval --against` of either's file over the whole text: KL from the
-   unquantised model, and the ratio, at the same number of bytes.
+3. The quality of both quantisers: `dsmoe eval --against` of each engine's file over the whole text, with the KL
+   from the unquantised model and the ratio, at the same number of bytes.
 """
 import argparse
 import array
@@ -27,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 
-sys.dont_write_bytecode = True  # nothing is left beside the sources
+sys.dont_write_bytecode = True  # keeps the source folder clean
 import llama  # noqa: E402
 
 FLOATS = ("f32", "f16", "bf16")
@@ -40,18 +42,18 @@ def parse():
     p.add_argument("model", metavar="MODEL")
     p.add_argument("text", metavar="TEXT", nargs="?")
     p.add_argument("--peer-folder", default=llama.DEFAULT_FOLDER,
-                   help="where node_modules/node-llama-cpp lies (build/peer)")
-    p.add_argument("--types", default=",".join(TYPES), help="which, with commas between (all)")
-    p.add_argument("--prompts", type=int, default=4, help="how many, from places all over the text (4)")
-    p.add_argument("--tokens", type=int, default=32, help="of each prompt (32)")
+                   help="the folder that contains node_modules/node-llama-cpp (build/peer)")
+    p.add_argument("--types", default=",".join(TYPES), help="types to test, separated by commas (all)")
+    p.add_argument("--prompts", type=int, default=4, help="number of prompts, spread over the text (4)")
+    p.add_argument("--tokens", type=int, default=32, help="tokens of each prompt (32)")
     p.add_argument("-t", "--threads", type=int, default=2)
-    p.add_argument("--scratch", help="a folder for the files, which stay there (default: a temporary one)")
+    p.add_argument("--scratch", help="a folder for the files, which are kept (default: a temporary one)")
     p.add_argument("--json", action="store_true")
     return p.parse_args()
 
 
 class Refused(Exception):
-    """What dsmoe says to a file that it does not open."""
+    """dsmoe's message for a file that it does not open."""
 
 
 class Dsmoe:
@@ -62,7 +64,7 @@ class Dsmoe:
         self.threads = threads
         for program in (self.command, self.scorer):
             if not os.path.exists(program):
-                sys.exit(f"{program}: not there; cmake --build {build} --target dsmoe bench_scores")
+                sys.exit(f"{program} is missing; build it: cmake --build {build} --target dsmoe bench_scores")
 
     def run(self, *words, text=None):
         run = subprocess.run(words, input=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -106,7 +108,7 @@ def rows(scores, vocab_size):
 def compare(p, q):
     """Means over rows of log-probabilities: KL(p || q), and the share of equal top tokens."""
     if len(p) != len(q):
-        sys.exit(f"{len(p)} rows of logits beside {len(q)}")
+        sys.exit(f"the two engines have different numbers of rows of logits: {len(p)} and {len(q)}")
     kl = math.fsum(math.exp(a) * (a - b) for x, y in zip(p, q) for a, b in zip(x, y)) / len(p)
     same = sum(x.index(max(x)) == y.index(max(y)) for x, y in zip(p, q)) / len(p)
     return dict(kl=kl, same_top=same)
@@ -132,7 +134,7 @@ class Experiment:
         return os.path.join(self.scratch, f"{maker}-{type_name}.gguf")
 
     def some_tokens(self):
-        """As many as there must be, without a pattern that routers could notice, the same in every run."""
+        """Enough token ids for all prompts, random so that routing has no pattern, and the same in every run."""
         rng = random.Random(0)
         return [rng.randrange(self.vocab_size) for _ in range(2 * self.a.prompts * self.a.tokens)]
 
@@ -176,7 +178,7 @@ class Experiment:
         return result
 
     def quantiser_or_refusal(self, type_name):
-        """llama.cpp may choose types for some matrices that dsmoe does not have."""
+        """llama.cpp may give some matrices a type that dsmoe does not have."""
         try:
             return self.quantiser(type_name)
         except Refused as reason:

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""The MoE layer of the 16B model: dsmoe and the published PyTorch code, case by case in one run.
+"""Compares dsmoe and the published PyTorch code on the MoE layer of the 16B model, case by case in one run.
 
     bench/layer.py [build/dsmoe]          needs Debian's python3-torch and libopenblas0
 
-The two take turns, so that both meet the same machine. At the end, 64 routed experts against 256 at the
-same k: the time may grow by the router and by the weights that have to be read, and both are shown.
+The two take turns, so that both run under the same conditions. At the end 64 routed experts are compared with 256 at
+the same k. The time may grow by the router and by the weights that have to be read, and both are shown.
 """
 import argparse
 import json

@@ -1,13 +1,13 @@
-// llama.mjs - llama.cpp, prebuilt in the npm package node-llama-cpp, does what bench/llama.py asks it.
+// llama.mjs - runs the llama.cpp prebuilt in the npm package node-llama-cpp for bench/llama.py.
 //
 //   node bench/llama.mjs speed MODEL.gguf '{"prompt": 512, "generate": 32, "threads": 2, "seconds": 10}'
 //   node bench/llama.mjs tokens MODEL.gguf < TEXT
 //   node bench/llama.mjs scores MODEL.gguf '{"threads": 2, "lora": "ADAPTER.gguf"}' < PROMPTS
 //
-// The package is looked for from the folder in which this runs. `speed` and `tokens` print JSON. `scores`
-// takes a line of token ids for each prompt and writes float32, a row of the whole vocabulary for every
-// id: the logits of what follows it. The package samples every token that it decodes and hands it to
-// JavaScript: `speed` counts both, so its decoding is slower than what llama.cpp's own tools report.
+// The package is searched for from the current folder. `speed` and `tokens` print JSON. `scores`
+// reads a line of token ids for each prompt. For every id it writes a row of the whole vocabulary in
+// float32: the logits of the token that follows. The package samples every token that it decodes and
+// passes it to JavaScript. `speed` includes both, so its decoding is slower than llama.cpp's own tools report.
 import { writeSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
@@ -29,7 +29,7 @@ function vocabularySize(model) {
   return metadata[metadata.general.architecture].vocab_size ?? metadata.tokenizer.ggml.tokens.length;
 }
 
-// Ids without a pattern that routers could notice, the same in every run.
+// Pseudo-random ids, so that routing has no pattern; the same in every run.
 function someTokens(n, vocabulary) {
   return Array.from({ length: n }, (_, i) => (Math.imul(i + 1, 2654435761) >>> 0) % vocabulary);
 }
@@ -65,7 +65,7 @@ async function speed(file, { prompt = 512, generate = 32, threads = 2, seconds =
     peak_rss_bytes: 1024 * process.resourceUsage().maxRSS }));
 }
 
-// All of it, however long the other side takes.
+// Reads stdin to its end.
 async function readAll() {
   const chunks = [];
   for await (const chunk of process.stdin) chunks.push(chunk);
@@ -77,7 +77,7 @@ async function tokens(file) {
   writeAll(Buffer.from(JSON.stringify(model.tokenize(await readAll()))));
 }
 
-// Pipes take what they have room for.
+// A pipe may accept only part of the bytes, or none yet (EAGAIN).
 function writeAll(bytes) {
   for (let at = 0; at < bytes.length;) {
     try {

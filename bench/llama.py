@@ -1,9 +1,9 @@
-"""llama.cpp prebuilt, inside the npm package node-llama-cpp, for bench/interop.py and bench/gguf.py.
+"""The prebuilt llama.cpp in the npm package node-llama-cpp, for bench/interop.py and bench/gguf.py.
 
-Speed, tokens and logits come through bench/llama.mjs. The library that lies in the package can be called
-without JavaScript too: for its quantiser, which the package does not offer, for models without a tokenizer,
-which the package does not open, and for speed. That happens in a process of its own, since the library ends
-the program when something is wrong, and tells much:
+Speed, tokens and logits come through bench/llama.mjs. The library inside the package can also be called
+without JavaScript: for its quantiser, which the package does not offer, for models without a tokenizer,
+which the package does not open, and for speed. This runs in a separate process, because the library ends
+the program on errors and prints many messages:
 
     bench/llama.py quantize|speed|scores FOLDER ARGUMENTS…
 """
@@ -28,27 +28,27 @@ PIECE = 512  # of a prompt, as in dsmoe and llama-bench
 
 
 def need_package(folder):
-    """Ends the program with what to do if there is no package below the folder."""
+    """If the folder does not contain the package, ends the program with a message that says how to install it."""
     missing = [] if shutil.which("node") else ["node (Debian: nodejs, npm)"]
     if not os.path.isdir(os.path.join(folder, "node_modules", "node-llama-cpp")):
         missing.append("node-llama-cpp")
     if missing:
-        sys.exit(f"{' and '.join(missing)} is missing. To install llama.cpp beside dsmoe:\n"
+        sys.exit(f"missing: {' and '.join(missing)}. To install llama.cpp for this benchmark:\n"
                  f"  mkdir -p {folder} && cd {folder} && npm install --no-save --ignore-scripts node-llama-cpp\n"
-                 "or say with --peer-folder in which folder node_modules/node-llama-cpp lies")
+                 "or name the folder that contains node_modules/node-llama-cpp with --peer-folder")
 
 
 def ask(folder, command, file, options=None, text=""):
-    """What llama.mjs prints."""
+    """Returns the output of llama.mjs."""
     words = ["node", os.path.join(HERE, "llama.mjs"), command, os.path.abspath(file), json.dumps(options or {})]
     run = subprocess.run(words, cwd=folder, input=text.encode(), stdout=subprocess.PIPE)
     if run.returncode:
-        sys.exit(f"llama.cpp failed with {file}: see above")
+        sys.exit(f"llama.cpp failed with {file}: see its message above")
     return run.stdout
 
 
 def speed(folder, file, prompt, generate, threads, seconds):
-    """Tokens/s. Of a decoded token the package also counts sampling and a hop to JavaScript and back."""
+    """Tokens/s. For decoded tokens the time includes the package's sampling and a call into JavaScript."""
     return json.loads(ask(folder, "speed", file, dict(prompt=prompt, generate=generate, threads=threads,
                                                       seconds=seconds)))
 
@@ -58,7 +58,7 @@ def tokens(folder, file, text):
 
 
 def scores(folder, file, prompts, threads, lora=None):
-    """Logits of all prompts, row after row; with the GGUF adapter `lora`, if there is one."""
+    """Logits of all prompts, row after row, with the GGUF adapter `lora` if it is given."""
     lines = "\n".join(" ".join(map(str, ids)) for ids in prompts)
     options = dict(threads=threads)
     if lora:
@@ -69,7 +69,7 @@ def scores(folder, file, prompts, threads, lora=None):
 # ---- the library itself -------------------------------------------------------------------------------
 
 def call(*words, text=""):
-    """What this file prints as a program."""
+    """Runs this file as a program and returns its output."""
     run = subprocess.run([sys.executable, os.path.abspath(__file__), *map(str, words)], input=text.encode(),
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if run.returncode:
@@ -78,34 +78,34 @@ def call(*words, text=""):
 
 
 def library_speed(folder, file, prompt, generate, threads, seconds):
-    """The same as speed() without JavaScript and without sampling."""
+    """Like speed(), but without JavaScript and without sampling."""
     return json.loads(call("speed", folder, os.path.abspath(file), prompt, generate, threads, seconds))
 
 
 def library_scores(folder, file, prompts, threads):
-    """The same as scores(), token by token, for models without a tokenizer as well."""
+    """Like scores(), but token by token; works for models without a tokenizer too."""
     return array.array("f", call("scores", folder, os.path.abspath(file), threads, text=json.dumps(prompts)))
 
 
 def quantize(folder, source, target, type_name, hidden_size, threads):
-    """Writes `target` from an unquantised GGUF file as llama.cpp would."""
+    """Quantises an unquantised GGUF file to `target` with llama.cpp."""
     call("quantize", folder, source, target, type_name, hidden_size, threads)
 
 
 def load_library(folder):
-    """The symbols of all its parts, and the folder that they are in."""
+    """Loads all parts of the library. Returns the last one and the folder of the parts."""
     machine = "x64" if os.uname().machine == "x86_64" else "arm64"
     place = os.path.join(folder, "node_modules", "@node-llama-cpp", f"linux-{machine}", "bins", f"linux-{machine}")
     library = None
     for name in ("libggml-base*.so", "libggml.*so", "libllama.*so"):
         found = glob.glob(os.path.join(place, name))
         if not found:
-            sys.exit(f"{place}: no {name} there: another version of the package, or not for this machine")
+            sys.exit(f"{place} has no {name}: this is another version of the package, or it is not for this machine")
         library = ctypes.CDLL(found[0], mode=ctypes.RTLD_GLOBAL)
     return library, place
 
 
-# Structures of llama.h. Only beginnings, which have been the same for years, with room for more than follows.
+# Structures of llama.h. Only their first fields are declared, which have not changed for years; `rest` has room for the others.
 class QuantizeOptions(ctypes.Structure):
     _fields_ = [("n_threads", ctypes.c_int32), ("file_type", ctypes.c_int32), ("output_type", ctypes.c_int32),
                 ("embedding_type", ctypes.c_int32), ("allow_requantize", ctypes.c_bool),
@@ -126,7 +126,7 @@ class Batch(ctypes.Structure):
     _fields_ = [("n_tokens", ctypes.c_int32), ("tokens", ctypes.c_void_p), ("rest", ctypes.c_void_p * 5)]
 
 
-# llama_ftype by the names that dsmoe quantize has. Two of them are mixtures there and are asked for "pure".
+# llama_ftype for the type names of dsmoe quantize. In llama.cpp two of them are mixtures, so the option `pure` is set for them.
 FILE_TYPES = dict(q8_0=7, q4_0=2, q5_0=8, q5_1=9, q4_k=14, q5_k=16, q6_k=18, q4_k_m=15)
 PURE = ("q4_k", "q5_k")
 Q8_0, Q6_K = 8, 14  # ggml_type
@@ -137,7 +137,7 @@ def main_quantize(folder, source, target, type_name, hidden_size, threads):
     library.llama_model_quantize_default_params.restype = QuantizeOptions
     options = library.llama_model_quantize_default_params()
     options.n_threads, options.file_type = int(threads), FILE_TYPES[type_name]
-    if type_name in PURE:  # then even the head, unless its type is given
+    if type_name in PURE:  # `pure` includes the head, unless its type is given
         options.pure, options.output_type = True, Q8_0 if int(hidden_size) % 256 else Q6_K
     return library.llama_model_quantize(source.encode(), target.encode(), ctypes.byref(options))
 
@@ -169,13 +169,13 @@ class Context:
         self.library.llama_memory_clear(self.memory, True)
 
     def logits(self, token):
-        """Of what follows it, after those that were seen before."""
+        """Appends the token and returns the logits of the next one."""
         self.seconds((ctypes.c_int32 * 1)(token))
         self.library.llama_get_logits.restype = ctypes.POINTER(ctypes.c_float)
         return array.array("f", self.library.llama_get_logits(self.context)[:self.vocab_size])
 
     def seconds(self, tokens):
-        """Of a pass that appends the tokens."""
+        """Appends the tokens in one pass and returns its duration."""
         batch = self.library.llama_batch_get_one(tokens, len(tokens))
         start = time.perf_counter()
         if self.library.llama_decode(self.context, batch):
@@ -210,7 +210,7 @@ def main_scores(folder, file, threads):
         for token in prompt:
             sys.stdout.buffer.write(c.logits(token).tobytes())
     sys.stdout.flush()
-    os._exit(0)  # the library's threads need not be asked
+    os._exit(0)  # without waiting for the library's threads
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""llama.cpp's own tools as bench/gguf.py runs them: llama-bench and llama-batched-bench, built by whoever has them.
+"""Runs llama.cpp's own tools for bench/gguf.py: llama-bench and llama-batched-bench, which the user has built.
 
-Both feed random tokens and never sample, as `dsmoe bench model` does, so their figures stand as they are.
+Like `dsmoe bench model`, both use random tokens and never sample, so their figures can be compared directly.
 """
 import json
 import os
@@ -9,16 +9,16 @@ import sys
 import tempfile
 
 PROMPT = STEPS = 32  # of each sequence, as in dsmoe bench model --sequences
-PASSES = 2  # over all numbers of sequences in a process: the first meets weights that were never used
+PASSES = 2  # over all numbers of sequences in a process: the first pass reads weights that are not in memory yet
 
 
 def run(words):
-    """What a tool prints, and the most memory that it had, in bytes. Its messages are shown only when it fails."""
+    """Returns a tool's output and its peak memory in bytes. Its messages are shown only if it fails."""
     with tempfile.TemporaryFile() as messages:
         child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=messages)
         out = child.stdout.read()
         _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)  # Popen need not wait for it again
+        child.returncode = os.waitstatus_to_exitcode(status)  # so that Popen does not wait for it again
         if child.returncode:
             messages.seek(0)
             tail = messages.read()[-2000:].decode(errors="replace")
@@ -43,13 +43,13 @@ def decode(program, file, threads, repetitions, n_gen, depth):
 
 
 def decode_after(program, file, threads, repetitions, n_gen, depth):
-    """The same by the tool of ik_llama.cpp, which names a depth otherwise."""
+    """The same with the tool of ik_llama.cpp, which has another option for the depth."""
     test = ("-n", "0", "-gp", f"{depth},{n_gen}") if depth else ("-n", str(n_gen))
     return bench(program, file, threads, repetitions, "-p", "0", *test)
 
 
 def sequences(program, file, threads, numbers):
-    """Tokens/s of each of the numbers of sequences, each with a prompt of its own; the best of all passes."""
+    """Tokens/s for each number of sequences, the best of all passes. Every sequence has its own prompt."""
     out, _ = run([program, "-m", file, "-t", str(threads), "-c", str(max(numbers) * (PROMPT + STEPS)),
                   "-npp", str(PROMPT), "-ntg", str(STEPS), "-npl", ",".join(map(str, numbers * PASSES)),
                   "--output-format", "jsonl"])

@@ -1,6 +1,6 @@
-"""A client for load on a server of this machine: HTTP by hand, so that every byte and its moment are the client's own.
+"""A client that puts load on a server of this machine. It writes HTTP itself, to control every byte and its time.
 
-It takes no other address than a loopback one, and starts and ends the server that it is told to load.
+It accepts only loopback addresses, and it starts and ends the server that it loads.
 """
 import asyncio
 import ipaddress
@@ -16,12 +16,12 @@ import tempfile
 import time
 import urllib.parse
 
-HEAD_BYTES = 64 << 10  # more of an answer's head is no answer
+HEAD_BYTES = 64 << 10  # an answer with a longer head is invalid
 PIECE = 64 << 10
 
 
 class Broken(Exception):
-    """What came is no HTTP answer, or not all of one."""
+    """The data received is not an HTTP answer, or not a complete one."""
 
 
 def address_of(url):
@@ -33,14 +33,14 @@ def address_of(url):
     except ValueError:
         local = False
     if parts.scheme != "http" or not local or parts.path not in ("", "/"):
-        sys.exit(f"{url}: only a server on this machine is put under load, http://127.0.0.1:PORT")
+        sys.exit(f"{url}: the server must be on this machine, http://127.0.0.1:PORT")
     return host, parts.port or 80
 
 
-# ---- asking --------------------------------------------------------------------------------------------
+# ---- requests ------------------------------------------------------------------------------------------
 
 def request_bytes(address, method, path, body=None, headers=(), key=None):
-    """A whole request; a body that is no bytes is sent as JSON."""
+    """A whole request. A body that is not bytes is sent as JSON."""
     if body is not None and not isinstance(body, bytes):
         body = json.dumps(body).encode()
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
@@ -60,24 +60,24 @@ class Answer:
     def json(self):
         kind = self.headers.get("content-type", "")
         if not kind.startswith("application/json"):
-            raise Broken(f"the answer is {kind or 'of no type'}, not application/json")
+            raise Broken(f"the answer is of type {kind or '(none)'}, not application/json")
         return parse_json(self.body)
 
 
 def refuse_constant(name):
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def parse_json(data):
-    """JSON as the standard has it: UTF-8, without NaN and Infinity."""
+    """JSON as in the standard: UTF-8, without NaN and Infinity."""
     try:
         return json.loads(data.decode(), parse_constant=refuse_constant)
     except (ValueError, RecursionError) as why:
-        raise Broken(f"no JSON ({why}): {data[:200]!r}") from None
+        raise Broken(f"invalid JSON ({why}): {data[:200]!r}") from None
 
 
 class Connection:
-    """One connection, and what was read from it but is not used yet."""
+    """One connection, and a buffer of data that was read but not used yet."""
 
     def __init__(self, reader, writer):
         self.reader, self.writer, self.buffer = reader, writer, b""
@@ -86,7 +86,7 @@ class Connection:
     async def open(cls, address, receive_buffer=None):
         s = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         s.setblocking(False)
-        if receive_buffer:  # before connecting, as the other side learns of it then
+        if receive_buffer:  # must be set before connecting, when the other side learns of it
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         try:
             await asyncio.get_running_loop().sock_connect(s, address)
@@ -107,7 +107,7 @@ class Connection:
         self.writer.close()
 
     def reset(self):
-        """Closes without a farewell: the other side meets an error instead of an end."""
+        """Closes with a reset, so the other side gets an error instead of a normal end."""
         s = self.writer.get_extra_info("socket")
         if s is not None and s.fileno() >= 0:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -122,7 +122,7 @@ class Connection:
         self.buffer += data
 
     async def until(self, end, most=HEAD_BYTES):
-        """Bytes up to `end`, which is taken away."""
+        """Bytes up to `end`, which is removed."""
         while (at := self.buffer.find(end)) < 0:
             if len(self.buffer) > most:
                 raise Broken(f"{most} bytes without {end!r}")
@@ -137,23 +137,23 @@ class Connection:
         return found
 
     async def head(self):
-        """Status and headers of the next answer, by their names in small letters."""
+        """Status and headers of the next answer. The names of headers are in lower case."""
         first, *rest = (await self.until(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         match = re.fullmatch(r"HTTP/1\.[01] (\d{3})(?: .*)?", first)
         if not match:
-            raise Broken(f"no status line: {first[:100]!r}")
+            raise Broken(f"invalid status line: {first[:100]!r}")
         headers = {}
         for line in rest:
             name, colon, value = line.partition(":")
             if not colon or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
-                raise Broken(f"no header: {line[:100]!r}")
+                raise Broken(f"invalid header: {line[:100]!r}")
             headers[name.lower()] = value.strip()
         if {"content-length", "transfer-encoding"} <= headers.keys():
             raise Broken("the answer has Content-Length and Transfer-Encoding")
         return int(match[1]), headers
 
     async def pieces(self, headers):
-        """The body as it comes."""
+        """The body in the pieces in which it arrives."""
         if headers.get("transfer-encoding", "").lower() == "chunked":
             while size := await self.chunk_size():
                 yield await self.exactly(size)
@@ -175,20 +175,20 @@ class Connection:
     async def chunk_size(self):
         line = await self.until(b"\r\n")
         if not re.fullmatch(rb"[0-9a-fA-F]{1,8}(;.*)?", line):
-            raise Broken(f"no size of a chunk: {line[:40]!r}")
+            raise Broken(f"invalid size of a chunk: {line[:40]!r}")
         return int(line.partition(b";")[0], 16)
 
     async def answer(self, method="GET"):
-        """All of the next answer."""
+        """The whole next answer."""
         status, headers = await self.head()
         if method == "HEAD" or status in (204, 304):
             return Answer(status, headers)
         return Answer(status, headers, b"".join([piece async for piece in self.pieces(headers)]))
 
     async def events(self, headers):
-        """(moment, data) of Server-Sent Events; comments say nothing."""
+        """(time, data) of Server-Sent Events; comments are skipped."""
         if not headers.get("content-type", "").startswith("text/event-stream"):
-            raise Broken(f"a stream of {headers.get('content-type')}")
+            raise Broken(f"a stream of type {headers.get('content-type')}")
         rest = b""
         async for piece in self.pieces(headers):
             now = time.perf_counter()
@@ -197,13 +197,13 @@ class Connection:
                 if event.startswith(b"data: ") and b"\n" not in event:
                     yield now, event[6:]
                 elif not event.startswith(b":"):
-                    raise Broken(f"no event: {event[:100]!r}")
+                    raise Broken(f"invalid event: {event[:100]!r}")
         if rest:
             raise Broken(f"the stream ends within an event: {rest[:100]!r}")
 
 
 class Client:
-    """Asks one server, with a key if that wants one."""
+    """Sends requests to one server, with a key if the server needs one."""
 
     def __init__(self, address, key=None):
         self.address, self.key = address, key
@@ -212,7 +212,7 @@ class Client:
         return request_bytes(self.address, method, path, body, headers, self.key)
 
     async def ask(self, method, path, body=None, headers=()):
-        """A whole answer on a connection of its own."""
+        """Sends a request on its own connection and returns the whole answer."""
         c = await Connection.open(self.address)
         try:
             await c.send(self.bytes_of(method, path, body, (("Connection", "close"), *headers)))
@@ -227,7 +227,7 @@ class Client:
         return answer.json()
 
     async def metrics(self):
-        """Numbers of /metrics by their names without dsmoe_."""
+        """Numbers of /metrics by name, without the prefix dsmoe_."""
         answer = await self.ask("GET", "/metrics")
         if answer.status != 200:
             raise Broken(f"GET /metrics: {answer.status}")
@@ -238,14 +238,14 @@ SAMPLE = re.compile(r'dsmoe_([a-z0-9_]+(?:\{(?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)+\}
 
 
 def parse_metrics(text):
-    """Prometheus' text; Broken for a line that is none of it."""
+    """Numbers of a text in Prometheus' format; raises Broken for any other line."""
     found = {}
     for line in text.decode().splitlines():
         if re.fullmatch(r"# (HELP|TYPE) dsmoe_[a-z0-9_]+ .+", line):
             continue
         match = SAMPLE.fullmatch(line)
         if not match or match[1] in found:
-            raise Broken(f"no line of /metrics, or one that is there twice: {line[:200]!r}")
+            raise Broken(f"an invalid or repeated line of /metrics: {line[:200]!r}")
         found[match[1]] = float(match[2])
     return found
 
@@ -253,13 +253,13 @@ def parse_metrics(text):
 # ---- the server ----------------------------------------------------------------------------------------
 
 class Server:
-    """`dsmoe serve` as a child."""
+    """`dsmoe serve` as a child process."""
 
     def __init__(self, program, model, options):
         self.messages = tempfile.TemporaryFile()
         words = [program, "serve", "-m", model, "--port", "0", *options]
         self.child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=self.messages)
-        url = self.child.stdout.readline().decode().strip()  # comes when the model is there
+        url = self.child.stdout.readline().decode().strip()  # printed when the model is loaded
         if not url:
             self.child.wait()
             sys.exit(f"{' '.join(words)}\nended with {self.child.returncode}:\n{self.tail()}")
@@ -270,7 +270,7 @@ class Server:
         return self.messages.read()[-4000:].decode(errors="replace")
 
     def memory(self):
-        """Bytes that it has in memory: all, and those that are no mapped file."""
+        """Its resident memory in bytes: all of it, and the part that is not a mapped file."""
         with open(f"/proc/{self.pid}/status") as file:
             lines = dict(line.split(":", 1) for line in file)
         kib = {name: int(lines[name].split()[0]) for name in ("VmRSS", "RssFile")}
@@ -283,7 +283,7 @@ class Server:
         return self.child.poll() is None
 
     def end(self, seconds=60):
-        """Its exit code after SIGTERM; None if it had to be killed."""
+        """Sends SIGTERM and returns the exit code, or None if the server had to be killed."""
         if self.is_alive():
             self.child.send_signal(signal.SIGTERM)
         try:
@@ -299,7 +299,7 @@ class Server:
 def add_arguments(p):
     p.add_argument("program", metavar="DSMOE", help="the command, build/dsmoe")
     p.add_argument("model", metavar="MODEL", help="a folder or a .gguf file")
-    p.add_argument("--url", help="a server on this machine that runs already, http://127.0.0.1:PORT")
-    p.add_argument("--api-key", metavar="KEY", help="the key that the server of --url wants")
-    p.add_argument("-t", "--threads", type=int, help="of the server (all processors)")
-    p.add_argument("--seed", type=int, default=0, help="another seed, other prompts (0)")
+    p.add_argument("--url", help="a server that already runs on this machine, http://127.0.0.1:PORT")
+    p.add_argument("--api-key", metavar="KEY", help="the key that the server of --url needs")
+    p.add_argument("-t", "--threads", type=int, help="threads of the server (all processors)")
+    p.add_argument("--seed", type=int, default=0, help="another seed gives other prompts (0)")

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""The MoE layer as the published PyTorch code computes it, timed as a peer.
+"""Times the MoE layer as the published PyTorch code computes it, for comparison with dsmoe.
 
-Usually started by layer.py beside it. By itself:  pytorch_layer.py infer 512  |  pytorch_layer.py train 2048
+Usually started by bench/layer.py. By itself:  pytorch_layer.py infer 512  |  pytorch_layer.py train 2048
 
 Training repeats every token k times and runs each expert on a boolean mask of the copies; inference sorts
 the (token, expert) pairs and loops over the experts. Needs PyTorch (Debian: python3-torch, libopenblas0).
@@ -28,7 +28,7 @@ class Expert(nn.Module):
 
 
 class AddLoss(torch.autograd.Function):
-    """Hands x through; in backward the loss receives gradient 1."""
+    """Returns x unchanged; in backward the loss gets gradient 1."""
 
     @staticmethod
     def forward(ctx, x, loss):
@@ -118,7 +118,7 @@ def time_case(moe, hidden, mode, tokens, repeats):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("case", nargs="*", help="MODE TOKENS; without it, one such line after another is read")
+    p.add_argument("case", nargs="*", help="MODE TOKENS; without it, such lines are read from stdin")
     for name, value in dict(threads=2, hidden=2048, moe=1408, routed=64, shared=2, k=6, repeats=3).items():
         p.add_argument("--" + name, type=int, default=value)
     a = p.parse_args()

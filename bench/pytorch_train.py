@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""One optimizer step of a small DeepSeekMoE language model in PyTorch, timed as a peer.
+"""Times optimizer steps of a small DeepSeekMoE language model in PyTorch, for comparison with dsmoe.
 
-Usually started by train.py beside it, which sends it one line for each step to time and gets its seconds
-back; or by ranks.py under mpirun, as several ranks that train together over gloo (MASTER_ADDR and MASTER_PORT
-say where they meet). By itself:  pytorch_train.py --steps 1
+Usually started by bench/train.py, which sends it a line for each step and gets the step's time back, or by
+bench/ranks.py under mpirun, as several ranks that train together over gloo (MASTER_ADDR and MASTER_PORT
+name their meeting point). By itself:  pytorch_train.py --steps 1
 
-The MoE layer is that of pytorch_layer.py, as published; around it RMS norms, rotary attention, AdamW and
-clipping as in dsmoe. Needs PyTorch (Debian: python3-torch, libopenblas0).
+The MoE layer is the published one in pytorch_layer.py. RMS norms, rotary attention, AdamW and clipping are
+the same as in dsmoe. Needs PyTorch (Debian: python3-torch, libopenblas0).
 """
 import argparse
 import json
@@ -63,7 +63,7 @@ class Block(nn.Module):
 def make_step(a):
     model = nn.Sequential(nn.Embedding(a.vocab, a.hidden), *(Block(a) for _ in range(a.layers)), Norm(a.hidden),
                           nn.Linear(a.hidden, a.vocab, bias=False)).train()
-    if distributed.is_initialized():  # gradients travel while backward goes on; experts without tokens have zeros
+    if distributed.is_initialized():  # sends gradients during backward; experts without tokens have zero gradients
         model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
     tokens, targets = torch.randint(0, a.vocab, (2, a.batch, a.seq))
@@ -82,13 +82,13 @@ def main():
     sizes = dict(hidden=256, layers=6, heads=4, moe=172, routed=63, shared=1, k=7, vocab=8192, batch=8, seq=256, threads=2)
     for name, value in sizes.items():
         p.add_argument("--" + name, type=int, default=value)
-    p.add_argument("--steps", type=int, help="time so many instead of one for each line of stdin")
+    p.add_argument("--steps", type=int, help="number of steps to time, instead of one for each line of stdin")
     a = p.parse_args()
     torch.set_num_threads(a.threads)
     rank, size = (int(os.environ.get("OMPI_COMM_WORLD_" + name, n)) for name, n in (("RANK", 0), ("SIZE", 1)))
     if size > 1:
         distributed.init_process_group("gloo", rank=rank, world_size=size)
-    torch.manual_seed(rank)  # of the batch; the weights are those of rank 0
+    torch.manual_seed(rank)  # for the batch; the weights come from rank 0
     step = make_step(a)
     step()
     for _ in range(a.steps) if a.steps else sys.stdin:

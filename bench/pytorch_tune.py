@@ -1,17 +1,18 @@
 #!/usr/bin/python3
-"""Fine-tuning in PyTorch, written from the formulas and not from dsmoe's code: what dsmoe's must equal.
+"""A reference for fine-tuning in PyTorch, written from the formulas and not from dsmoe's code. dsmoe must give the same results.
 
     pytorch_tune.py tests/data/lm/base lora    tests/data/tune/lora.safetensors
     pytorch_tune.py tests/data/lm/base experts tests/data/tune/experts.safetensors
     pytorch_tune.py tests/data/lm_v2/v2_lite lora tests/data/tune/latent_lora.safetensors
     pytorch_tune.py tests/data/lm/base dpo     tests/data/tune/dpo.safetensors
 
-Takes a tiny model in the public layout (multi-head or latent attention, softmax gate), checks itself against
-the model's expected.safetensors, and then makes twenty optimizer steps: of low-rank adapters on every kind of
-matrix, or of some chosen experts, all else being frozen. With `dpo` the adapters learn preferences: rows of
-`input_ids` are in turn what was chosen and what was rejected, after the same first PROMPT tokens. The file that it
-writes has `input_ids`, `lr`, `loss`, `aux_loss` and `grad_norm` of each step (`accuracy` and `margin` too), and of what is trained `init.NAME`, `grad.NAME` (of the first step) and
-`final.NAME`; adapters under PEFT's names. Needs PyTorch (Debian: python3-torch).
+It takes a tiny model in the public layout (multi-head or latent attention, softmax gate), checks itself against
+the model's expected.safetensors, and then makes twenty optimizer steps. It trains low-rank adapters on every kind of
+matrix, or some chosen experts; everything else is frozen. With `dpo` the adapters learn preferences: rows of
+`input_ids` alternate between the chosen and the rejected answer, after the same first PROMPT tokens. The file that it
+writes has `input_ids`, `lr`, `loss`, `aux_loss` and `grad_norm` of each step (with `dpo` also `accuracy` and `margin`).
+For every trained tensor it has `init.NAME`, `grad.NAME` (of the first step) and `final.NAME`; adapters have PEFT's
+names. Needs PyTorch (Debian: python3-torch).
 """
 import json
 import math
@@ -55,7 +56,7 @@ def write_safetensors(path, tensors, metadata):
 
 
 class Model:
-    """The weights by their public names; `adapters` by the same names, without ".weight"."""
+    """Weights under their public names, and `adapters` under the same names without ".weight"."""
 
     def __init__(self, folder):
         self.c = json.load(open(folder + "/config.json"))
@@ -166,7 +167,7 @@ class Model:
         return F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()), aux
 
     def margins(self, ids):
-        """log p(chosen) - log p(rejected) of each pair of rows, the prompt apart."""
+        """log p(chosen) - log p(rejected) of each pair of rows, without the prompt."""
         logits, aux = self.forward(ids)
         logp = logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0][:, PROMPT - 1 :].sum(1)
         return logp[0::2] - logp[1::2], aux
@@ -193,8 +194,8 @@ def check(model, folder):
 
 
 def make_adapters(model):
-    """On all matrices of attention and FFNs, but for kv_b_proj, which engines take apart. B is not zero, so that A has
-    gradients from the first step on."""
+    """Adapters on all matrices of attention and FFNs except kv_b_proj, which engines split. B is not zero, so that A
+    has gradients from the first step on."""
     trained = {}
     for name in list(model.w):
         base = name[: -len(".weight")]

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""Training steps of several ranks: dsmoe and PyTorch (data parallel over gloo) taking turns in one run.
+"""Compares training steps of several ranks in dsmoe and in PyTorch (data parallel over gloo), taking turns in one run.
 
     bench/ranks.py [build/dsmoe] [--layouts 1x1,1x2,2x1] [--gbit 1] [--hidden 256 …]
                                     needs Open MPI and Debian's python3-torch and libopenblas0
 
-A layout is ranks x threads of each. Every rank computes one batch of a step. Each round runs both programs with every
-layout, and the best step of all rounds counts. Without --gbit ranks are processes of this machine that talk over the
-loopback; with it they are machines that this one plays (hosts.sh), on a network of so many Gbit/s. The efficiency is the
-speed of R ranks over R times that of one rank with as many threads.
+A layout is ranks x threads of each rank. Every rank computes one batch per step. Each round runs both programs with every
+layout, and the best step of all rounds counts. Without --gbit the ranks are processes of this machine that communicate over
+the loopback interface. With it they are simulated machines (hosts.sh) on a network of that many Gbit/s. The efficiency is the
+speed of R ranks divided by R times the speed of one rank with as many threads.
 """
 import argparse
 import json
@@ -28,7 +28,7 @@ def free_port():
 
 
 def launch(n_ranks, gbit, words):
-    """Runs the words under mpirun; the JSON objects that rank 0 prints."""
+    """Runs the command `words` under mpirun. Returns the JSON objects that rank 0 prints."""
     where = dict(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
     command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(n_ranks)]
     if gbit:
@@ -52,7 +52,7 @@ def launch(n_ranks, gbit, words):
 
 
 def measure(a, layout):
-    """The best step of either program: tokens/s, and of dsmoe the parts of a step as well."""
+    """The best step of each program: tokens/s, and for dsmoe also the parts of the step."""
     n_ranks, n_threads = layout
     options = [w for name in SIZES if name != "threads" for w in ("--" + name, str(getattr(a, name)))]
     options += ["--threads", str(n_threads)]
@@ -84,11 +84,11 @@ def print_table(best):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("program", nargs="?", default=os.path.join(HERE, "..", "build", "dsmoe"))
-    p.add_argument("--layouts", default="1x1,1x2,2x1", help="ranks x threads, with commas between")
+    p.add_argument("--layouts", default="1x1,1x2,2x1", help="ranks x threads, separated by commas")
     p.add_argument("--gbit", type=float, default=0)
     p.add_argument("--rounds", type=int, default=2)
-    p.add_argument("--seconds", type=float, default=5, help="of dsmoe in each round")
-    p.add_argument("--steps", type=int, default=2, help="of PyTorch in each round")
+    p.add_argument("--seconds", type=float, default=5, help="seconds for dsmoe in each round")
+    p.add_argument("--steps", type=int, default=2, help="steps of PyTorch in each round")
     for name, value in SIZES.items():
         if name != "threads":
             p.add_argument("--" + name, type=int, default=value)

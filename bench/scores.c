@@ -1,12 +1,12 @@
-/* scores.c - what a model expects after every token of some prompts: bench/interop.py compares it with
- * what another engine expects.
+/* scores.c - the logits of a model after every token of some prompts. bench/interop.py compares them with
+ * the logits of another engine.
  *
  *   cmake --build build --target bench_scores
  *   echo "1 2 3" | build/bench_scores MODEL prompt|decode [N_THREADS [ADAPTER]] > scores.f32
  *
- * Each line of the input is a prompt, token ids between spaces. For every id a row of the whole
- * vocabulary goes to the output, float32: the logits of what follows it. `prompt` takes a prompt in one
- * pass, `decode` token after token: products are computed by different kernels in the two. */
+ * Each line of the input is a prompt: token ids separated by spaces. For every id it writes a row of the
+ * whole vocabulary in float32: the logits of the token that follows. `prompt` runs a prompt in one
+ * pass, and `decode` token by token. The two use different kernels for products. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static void put_row(void *context, int64_t row, const float *logits)
     fwrite(logits, sizeof *logits, s->vocab_size, stdout);
 }
 
-/* Ids of a line; the library checks them. */
+/* Reads the ids of a line. The library checks them. */
 static int64_t parse_ids(const char *line, int32_t ids[MOST_TOKENS])
 {
     int64_t n = 0;

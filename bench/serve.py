@@ -1,22 +1,22 @@
 #!/usr/bin/python3
-"""What `dsmoe serve` gives to many at once, beside what the same model gives without a server in the same run.
+"""Measures `dsmoe serve` with many clients, and compares it with the same model without a server in the same run.
 
     bench/serve.py build/dsmoe moe-16b-q4_k.gguf
 
-Every stream has a random prompt of its own: the same one everywhere would choose the same experts and flatter.
-Four questions, each with a bar:
+Every stream has its own random prompt. The same prompt for all would choose the same experts and give results that
+are too good. There are four parts, each with a target:
 
-streams   tokens/s of 1, 4, 16 and 64 streams in sum while all of them write, against dsmoe bench model --sequences,
-          which takes turns with the server; both the best of all stretches of 0.4 s. Beside it the time to the
-          first token (TTFT), between tokens (ITL), and per token after the first (TPOT).
-long      16 streams write and a long prompt arrives: how much longer they wait for a token until it is read.
-short     A short prompt arrives while a long one is being read: after how many passes its first token comes.
-watching  tokens/s of 16 streams when nobody watches, when somebody watches GET /routing, and when one stream or
+streams   total tokens/s of 1, 4, 16 and 64 streams while all of them generate, compared with dsmoe bench model
+          --sequences, which takes turns with the server. Both are the best of all windows of 0.4 s. Also the time to
+          the first token (TTFT), between tokens (ITL), and per token after the first (TPOT).
+long      16 streams generate and a long prompt arrives: how much longer they wait for a token while it is read.
+short     A short prompt arrives while a long one is being read: the number of passes until its first token.
+watching  tokens/s of 16 streams when no client watches, when one watches GET /routing, and when one stream or
           all of them ask for their routing.
 
-A stream is POST /completion with token ids; when a token ends in the middle of a character, its text comes with a
-later one's, and the time between both counts as two equal ones. The server's own counters have to agree with what
-came. The share of a processor that this client took is shown, as it takes it from the server.
+A stream is POST /completion with token ids. If a token ends in the middle of a character, its text comes with a
+later token, and the time between the two pieces counts as two equal gaps. The server's own counters must agree with
+the answers. The share of a processor that this client used is shown, because the server cannot use it.
 """
 import argparse
 import asyncio
@@ -28,7 +28,7 @@ import subprocess
 import sys
 import time
 
-sys.dont_write_bytecode = True  # nothing is left beside the sources
+sys.dont_write_bytecode = True  # keeps the source folder clean
 import load_client  # noqa: E402
 
 STRETCH = 0.4  # seconds, as in dsmoe bench model --sequences
@@ -46,15 +46,17 @@ def numbers(text):
 def parse():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     load_client.add_arguments(p)
-    p.add_argument("--streams", type=numbers, default="1,4,16,64", metavar="LIST", help="(1,4,16,64)")
-    p.add_argument("--others", type=int, default=16, help="streams that write beside a long prompt, or watched (16)")
+    p.add_argument("--streams", type=numbers, default="1,4,16,64", metavar="LIST",
+                   help="numbers of streams (1,4,16,64)")
+    p.add_argument("--others", type=int, default=16, help="streams that run during a long prompt or are watched (16)")
     p.add_argument("--long", type=int, default=4096, metavar="N", help="tokens of the long prompt (4096)")
     p.add_argument("-p", "--n-prompt", type=int, default=32, help="tokens of each other prompt (32)")
-    p.add_argument("-n", "--n-gen", type=int, default=64, help="tokens of each answer (64), and one more for each stream beside it")
+    p.add_argument("-n", "--n-gen", type=int, default=64,
+                   help="tokens of each answer (64), plus the number of streams that run together")
     p.add_argument("--temp", type=float, default=0, metavar="T", help="temperature (0)")
-    p.add_argument("--rounds", type=int, default=3, help="of each measurement (3)")
-    p.add_argument("--seconds", type=float, default=5, help="for each run of dsmoe bench model (5)")
-    p.add_argument("--parts", default=",".join(PARTS), help="which of %(default)s")
+    p.add_argument("--rounds", type=int, default=3, help="rounds of each measurement (3)")
+    p.add_argument("--seconds", type=float, default=5, help="seconds for each run of dsmoe bench model (5)")
+    p.add_argument("--parts", default=",".join(PARTS), help="parts to run (%(default)s)")
     p.add_argument("--json", action="store_true")
     a = p.parse_args()
     a.parts = a.parts.split(",")
@@ -66,7 +68,7 @@ def parse():
 # ---- a stream ------------------------------------------------------------------------------------------
 
 class Trace:
-    """What a stream saw: when it asked, and at which moments it had how many tokens."""
+    """What a stream observed: when it sent its request, and how many tokens it had at which times."""
 
     def __init__(self):
         self.asked, self.points, self.ended, self.n_prompt, self.n_wanted = None, [], False, 0, 0
@@ -84,7 +86,7 @@ class Trace:
         return (self.points[-1][0] - self.points[0][0]) / max(1, self.n - self.points[0][1])
 
     def gaps(self, begin=float("-inf"), end=float("inf")):
-        """Seconds between tokens that came after `begin`, up to `end`."""
+        """Seconds between tokens that arrived after `begin`, up to `end`."""
         found = []
         for (before, n_before), (moment, n) in zip(self.points, self.points[1:]):
             if begin < moment <= end and n > n_before:
@@ -92,7 +94,7 @@ class Trace:
         return found
 
     def count(self, begin, end):
-        """Tokens that came after `begin`, up to `end`."""
+        """Number of tokens that arrived after `begin`, up to `end`."""
         found, before = 0, 0
         for moment, n in self.points:
             found += n - before if begin < moment <= end else 0
@@ -101,7 +103,7 @@ class Trace:
 
 
 class Bench:
-    """The server, where its random prompts come from, and what the answers have to add up to."""
+    """The server, the source of random prompts, and checks that the answers add up."""
 
     def __init__(self, a, client, n_vocab):
         self.a, self.client, self.n_vocab = a, client, n_vocab
@@ -116,7 +118,7 @@ class Bench:
                 "temperature": self.a.temp, "seed": self.random.randrange(1 << 30), **more}
 
     async def write(self, request, trace=None, start=None):
-        """One stream from its connection to its end."""
+        """Runs one stream from its connection to its end."""
         trace = trace or Trace()
         trace.n_prompt, trace.n_wanted = len(request["prompt"]), request["n_predict"]
         c = await load_client.Connection.open(self.client.address)
@@ -139,12 +141,12 @@ class Bench:
         async for moment, data in c.events(headers):
             chunk = json.loads(data)
             if "error" in chunk:
-                sys.exit(f"in mid stream: {data.decode(errors='replace')}")
+                sys.exit(f"error in the middle of a stream: {data.decode(errors='replace')}")
             trace.points.append((moment, chunk["tokens_predicted"]))
             trace.ended = chunk["stop"]
 
     async def write_all(self, requests):
-        """All at once, each on a connection that is open before."""
+        """Sends all requests together, each on a connection that is already open."""
         start = asyncio.Event()
         tasks = [asyncio.ensure_future(self.write(r, start=start)) for r in requests]
         await asyncio.sleep(0.05)
@@ -152,7 +154,7 @@ class Bench:
         return await asyncio.gather(*tasks)
 
     async def settle(self, seconds=10):
-        """Until no slot is at work; how many are still."""
+        """Waits until no slot is busy. Returns the number of slots that still are."""
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             busy = [s for s in await self.client.get("/slots") if s["state"] != "idle"]
@@ -162,7 +164,7 @@ class Bench:
         return len(busy)
 
     async def checked(self, what, work):
-        """Awaits traces; the server must have counted just the tokens that they have, and those asked for."""
+        """Awaits traces. Checks that the server counted exactly the tokens that arrived and that were requested."""
         before = await self.client.metrics()
         began, worked = time.perf_counter(), time.process_time()
         traces = await work
@@ -182,16 +184,16 @@ class Bench:
 # ---- speed of traces -----------------------------------------------------------------------------------
 
 def percentile(values, share):
-    """The value that this share of all is not above."""
+    """The percentile `share` (0 to 1) of the values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
 
 
 def stretches(traces):
-    """tokens/s in sum of each stretch in which all of them write, as the steadiest of them sees it.
+    """Total tokens/s in each window in which all streams generate, measured by the stream with the most points.
 
-    The server counts tokens by passes, and each pass gives one to every stream: whoever took most pieces tells
-    when passes ended."""
+    Each pass gives one token to every stream, so the stream that received the most pieces shows best when
+    passes ended."""
     begin, end = max(t.points[0][0] for t in traces), min(t.points[-1][0] for t in traces)
     points = [p for p in max(traces, key=lambda t: len(t.points)).points if begin <= p[0] <= end]
     found, at = [], 0
@@ -199,13 +201,13 @@ def stretches(traces):
         if moment - points[at][0] >= STRETCH:
             found.append(len(traces) * (n - points[at][1]) / (moment - points[at][0]))
             at = i
-    if not found and points and points[-1][0] > points[0][0]:  # all of it is shorter
+    if not found and points and points[-1][0] > points[0][0]:  # everything is shorter than one window
         found.append(len(traces) * (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0]))
     return found
 
 
 def speed(traces):
-    """What one round of streams gave."""
+    """The results of one round of streams."""
     begin, end = max(t.points[0][0] for t in traces), min(t.points[-1][0] for t in traces)
     asked, last = min(t.asked for t in traces), max(t.points[-1][0] for t in traces)
     together = sum(t.count(begin, end) for t in traces) / (end - begin) if end > begin else 0
@@ -217,26 +219,27 @@ def speed(traces):
 # ---- parts ---------------------------------------------------------------------------------------------
 
 def bench_model(a):
-    """tokens/s of so many sequences without a server."""
+    """tokens/s for each number of sequences without a server."""
     words = [a.program, "bench", "model", "-m", a.model, "-p", "512", "-n", "1", "--seconds", str(a.seconds),
              "--sequences", ",".join(map(str, a.streams)), "--json"]
     done = subprocess.run(words + (["-t", str(a.threads)] if a.threads else []), stdout=subprocess.PIPE)
     if done.returncode:
-        sys.exit("dsmoe bench model failed: see above")
+        sys.exit("dsmoe bench model failed: see its message above")
     return {s["n"]: s["tokens_per_s"] for s in json.loads(done.stdout)["sequences"]}
 
 
 async def serve_streams(b):
     found = {}
     for n in b.a.streams:
-        # The last of them begins to write some passes after the first: many need longer answers to be together.
+        # The last stream starts to generate some passes after the first. With more streams, answers must be
+        # longer so that all of them overlap.
         requests = [b.request(b.a.n_prompt, b.a.n_gen + n) for _ in range(n)]
         found[n] = speed(await b.checked(f"{n} streams", b.write_all(requests)))
     return found
 
 
 def summary(n, rounds, alone):
-    """One line of the table, of all rounds."""
+    """One line of the table, from all rounds."""
     ttft, gaps, tpot = ([x for r in rounds for x in r[key]] for key in ("ttft", "gaps", "tpot"))
     best = max(r["best"] for r in rounds)
     return dict(streams=n, tokens_per_s=best, tokens_per_s_median=statistics.median(r["together"] for r in rounds),
@@ -247,7 +250,7 @@ def summary(n, rounds, alone):
 
 
 async def measure_streams(b):
-    """The server and the model alone in turn; who begins changes with the round."""
+    """Measures the server and the model alone in turn. The order changes with the round."""
     served, alone = [], []
     for i in range(b.a.rounds):
         print(f"streams: round {i + 1} of {b.a.rounds}", file=sys.stderr, flush=True)
@@ -260,7 +263,7 @@ async def measure_streams(b):
 
 
 class Others:
-    """Streams that write until they are told to leave."""
+    """Streams that run until they are cancelled."""
 
     def __init__(self, b):
         self.b, self.traces, self.tasks = b, [Trace() for _ in range(b.a.others)], []
@@ -277,21 +280,21 @@ class Others:
     def check(self):
         for task in self.tasks:
             if task.done():
-                sys.exit("a stream that others wait beside ended too early: give --long more tokens")
+                sys.exit("a background stream ended too early: set --long to more tokens")
 
     async def __aexit__(self, *_):
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         left = await self.b.settle()
-        self.b.checks.append(dict(what="slots of streams that left are idle", still_busy=left, good=not left))
+        self.b.checks.append(dict(what="slots of cancelled streams are idle", still_busy=left, good=not left))
 
     def gaps(self, begin, end=float("inf")):
         return [g for t in self.traces for g in t.gaps(begin, end)]
 
 
 async def measure_long(b):
-    """The others' waits without and with a long prompt that is being read."""
+    """How long the other streams wait without a long prompt and while one is read."""
     rounds = []
     for i in range(b.a.rounds):
         print(f"long prompt: round {i + 1} of {b.a.rounds}", file=sys.stderr, flush=True)
@@ -312,18 +315,18 @@ async def measure_long(b):
 
 
 async def being_read(b, long):
-    """Until some of the long prompt is read, and not all of it."""
+    """Waits until a part of the long prompt is read, but not all of it."""
     while True:
         slots = await b.client.get("/slots")
         if any(s["state"] == "prompt" and s["n_prompt"] == b.a.long and s["n_prompt_done"] > 0 for s in slots):
             return
         if long.done():
-            sys.exit("the long prompt was read before a short one could come: give --long more tokens")
+            sys.exit("the long prompt was read before a short one could be sent: set --long to more tokens")
         await asyncio.sleep(0.01)
 
 
 async def measure_short(b):
-    """Passes until a short prompt has its first token while a long one is being read, beside the others."""
+    """Passes until a short prompt has its first token while a long prompt is read and the other streams run."""
     passes, ttft = [], []
     async with Others(b) as others:
         for i in range(b.a.rounds):
@@ -334,7 +337,7 @@ async def measure_short(b):
             trace = await b.write(b.request(b.a.n_prompt, 1))
             after = (await b.client.metrics())["passes_total"]
             if long.done():
-                sys.exit("the long prompt was read before the short one: give --long more tokens")
+                sys.exit("the long prompt was read before the short one: set --long to more tokens")
             passes.append(int(after - before))
             ttft.append(trace.ttft)
             await long
@@ -372,7 +375,7 @@ async def write_watched(b, way):
 
 
 async def measure_watching(b):
-    """All ways take turns."""
+    """Measures all ways in turn."""
     found = {way: [] for way in WAYS}
     for i in range(b.a.rounds):
         print(f"watching: round {i + 1} of {b.a.rounds}", file=sys.stderr, flush=True)
@@ -382,14 +385,14 @@ async def measure_watching(b):
     return [dict(way=way, tokens_per_s=max(speeds), cost=1 - max(speeds) / nobody) for way, speeds in found.items()]
 
 
-# ---- all of it -----------------------------------------------------------------------------------------
+# ---- the whole benchmark -------------------------------------------------------------------------------
 
 def bar(name, value, met, text):
     return dict(name=name, value=value, met=bool(met), text=text)
 
 
 def judge(a, report):
-    """The bars, as far as they were measured."""
+    """The targets of the parts that were measured."""
     found = []
     for line in report.get("streams", []):
         if line["streams"] == 16:
@@ -419,7 +422,7 @@ async def measure(a, client):
     if props["total_slots"] < need or props["n_ctx"] <= a.long:
         sys.exit(f"the server has {props['total_slots']} slots of {props['n_ctx']} tokens; {need} of more than {a.long} "
                  "are needed")
-    await b.write_all([b.request(a.n_prompt, 8) for _ in range(a.others)])  # weights that were never used
+    await b.write_all([b.request(a.n_prompt, 8) for _ in range(a.others)])  # warms up: reads the weights into memory
     await b.settle()
     report = {}
     for part, work in (("streams", measure_streams), ("long", measure_long), ("short", measure_short),
@@ -444,7 +447,7 @@ def show(a, r):
                   f"{ms(s['itl_p99']):>7}{ms(s['tpot_median']):>9}{ms(s['tpot_p99']):>7}")
     if "long" in r:
         x = r["long"]
-        print(f"\n{a.others} streams write, {a.long} tokens are to be read: between tokens {ms(x['itl_median_without'])} ms "
+        print(f"\n{a.others} streams, a prompt of {a.long} tokens arrives: between tokens {ms(x['itl_median_without'])} ms "
               f"before, {ms(x['itl_median'])} ms while it is read, p99 {ms(x['itl_p99'])} ms ({x['ratio']:.2f} times; "
               f"median of rounds {x['ratio_median']:.2f}); its own first token after {x['ttft']:.2f} s")
     if "short" in r:
@@ -461,7 +464,7 @@ def show(a, r):
     for check in bad:
         print(f"WRONG  {json.dumps(check)}")
     if not bad:
-        print(f"met    the server's counters agree with what came, {len(r['checks'])} times")
+        print(f"met    the server's counters agree with the answers, {len(r['checks'])} times")
     print(f"this client took up to {r['client_share']:.1%} of a processor")
 
 

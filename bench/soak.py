@@ -1,17 +1,17 @@
 #!/usr/bin/python3
-"""Random load for `dsmoe serve` that can be left running, and a list of all that was wrong at its end.
+"""Puts random load on `dsmoe serve` for as long as you like, and lists all problems at the end.
 
     bench/soak.py build/dsmoe tiny-q4_k.gguf --minutes 5
 
-Clients ask for all that the server offers in all forms, leave at any moment, send damaged and absurd requests, read
-slowly, and hold connections without a word. Every complete answer is checked: its form, its sums, and that the same
-question has the same answer as the first time, whoever else is there; that holds for models of quantised types, and
-for others with --same-bits. Every error is checked to be one. In the end the server must be as quiet as it was: no
-slot at work, nobody waiting, no page of keys and values in use, as many open files, hardly more memory; and SIGTERM
-ends it with exit code 0.
+Clients use everything that the server offers in all forms. They disconnect at any time, send damaged and absurd
+requests, read slowly, and keep idle connections open. Every complete answer is checked: its form, its sums, and that
+the same question gets the same answer as the first time, whatever other requests are running. That holds for models of
+quantised types, and for others with --same-bits. Errors must be well-formed errors. At the end the server must be as
+quiet as before: no busy slot, no waiting request, no page of keys and values in use, the same number of open files and
+hardly more memory. SIGTERM must end it with exit code 0.
 
-All that clients do depends on --seed alone; when it happens does not. A line of the list of what was wrong names the
-client and the step, 7/123; --replay 7/123 does that step alone.
+The actions of the clients depend only on --seed; their times do not. Each problem in the list names the
+client and the step, such as 7/123; --replay 7/123 repeats that step alone.
 
 A model to try it with:
     dsmoe init --preset tiny --vocab-size 102400 --type q4_k --tokenizer tests/data/tokenizer tiny-q4_k.gguf
@@ -24,22 +24,22 @@ import random
 import sys
 import time
 
-sys.dont_write_bytecode = True  # nothing is left beside the sources
+sys.dont_write_bytecode = True  # keeps the source folder clean
 import load_client  # noqa: E402
 import soak_hostile as hostile  # noqa: E402
 import soak_requests as requests  # noqa: E402
 
 KEY = "soak"
-PATIENCE = 120  # seconds for an answer: all slots may be at work for others, and some wait for slow readers
-HEALTH = 5  # seconds for /health, which waits for nobody
-QUIET = 45  # seconds until all is quiet at the end; connections may be idle for 30
-# Memory that is no part of the model's file, against the end of the first minute, when every page of keys and
-# values was used once. Each HTTP thread and the scheduler may keep freed memory for later: a body of 8 MB that was
-# read and parsed at a bad moment, per thread. A leak of 1 kB a request is 60 MB after ten minutes of 100 a second.
+PATIENCE = 120  # seconds for an answer: all slots may be busy, and some wait for slow readers
+HEALTH = 5  # seconds for /health, which does not wait for other requests
+QUIET = 45  # seconds until the server is quiet at the end; connections may be idle for 30
+# How much memory apart from the model's file may grow after the first minute, when every page of keys and values has been
+# used once. Each HTTP thread and the scheduler may keep freed memory for later: a body of 8 MB that was
+# read and parsed at a bad moment, per thread. A leak of 1 kB per request is 60 MB after ten minutes of 100 requests a second.
 MORE_MEMORY = 32 << 20
 MOST_PROBLEMS = 500
 
-ACTIONS = (  # work, share of all steps
+ACTIONS = (  # action, share of all steps
     (requests.ask_case, 42), (requests.ask_in_turn, 4), (requests.ask_embedding, 6), (requests.ask_tokens, 7), (requests.ask_info, 6),
     (hostile.abort, 14), (hostile.ask_wrong_body, 11), (hostile.ask_wrong_head, 6), (hostile.half_close, 2),
     (hostile.send_too_much, 0.3), (hostile.stay_idle, 1))
@@ -49,19 +49,19 @@ SLOW = ((hostile.read_slowly, 3), (hostile.send_slowly, 1))
 def parse():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     load_client.add_arguments(p)
-    p.add_argument("--minutes", type=float, default=5, help="(5)")
-    p.add_argument("--clients", type=int, default=16, help="that ask at a time (16)")
-    p.add_argument("--slow", type=int, default=3, help="beside them, clients that read or send slowly (3)")
+    p.add_argument("--minutes", type=float, default=5, help="duration of the load (5)")
+    p.add_argument("--clients", type=int, default=16, help="clients that send requests at the same time (16)")
+    p.add_argument("--slow", type=int, default=3, help="additional clients that read or send slowly (3)")
     p.add_argument("--parallel", type=int, default=6, help="slots of the server (6)")
     p.add_argument("-c", "--ctx-size", type=int, default=512, help="tokens of a text (512)")
-    p.add_argument("--queue", type=int, default=8, help="requests that may wait: more are asked to come back later (8)")
-    p.add_argument("--same-bits", action="store_true", help="for models of float types")
-    p.add_argument("--replay", metavar="CLIENT/STEP", help="this step alone")
+    p.add_argument("--queue", type=int, default=8, help="requests that may wait; more are told to come back later (8)")
+    p.add_argument("--same-bits", action="store_true", help="needed for models of float types")
+    p.add_argument("--replay", metavar="CLIENT/STEP", help="run this step alone")
     return p.parse_args()
 
 
 def kind_of(what, asked):
-    """Problems that have the same are the same for whoever reads the list."""
+    """Problems with the same kind are listed together."""
     return what[:60], (asked or "")[:40]
 
 
@@ -75,7 +75,7 @@ class Soak:
     # ---- clients ---------------------------------------------------------------------------------------
 
     def problem(self, where, what, asked=None):
-        """Something is wrong; told at once, if it is the first of its kind."""
+        """Records a problem, and prints it immediately if it is the first of its kind."""
         if kind_of(what, asked) not in {kind_of(*p[1:]) for p in self.problems}:
             print(f"WRONG {where}: {what:.300}", flush=True)
         self.problems.append((where, what, asked))
@@ -109,7 +109,7 @@ class Soak:
             step += 1
 
     async def watch(self):
-        """Somebody looks at the experts most of the time."""
+        """Watches GET /routing most of the time."""
         while not self.over.is_set():
             try:
                 await requests.watch_routing(self.world, lambda *_: None, 5)
@@ -118,7 +118,7 @@ class Soak:
             await asyncio.sleep(1)
 
     async def ask_health(self):
-        """Is there an answer at any time?"""
+        """Checks that /health answers at any time."""
         while not self.over.is_set():
             asked = time.monotonic()
             try:
@@ -157,7 +157,7 @@ class Soak:
     # ---- from beginning to end -------------------------------------------------------------------------
 
     async def fill_pages(self):
-        """Every page of keys and values is used once, so that memory does not grow by them later."""
+        """Uses every page of keys and values once, so that memory does not grow because of them later."""
         rng = random.Random(f"{self.a.seed}/fill")
         prompts = [self.world.ids(rng, self.world.n_ctx - 1) for _ in range(2 * self.a.parallel)]
         some = max(1, self.a.parallel)
@@ -166,12 +166,12 @@ class Soak:
                                    for p in prompts[i:i + some]))
 
     async def quiet(self):
-        """What is not as it should be when nobody asks; empty at best. Waits for it."""
+        """Waits until the server is quiet. Returns a list of what is not as it should be without requests."""
         end, wrong = time.monotonic() + QUIET, ["not looked"]
         while wrong and time.monotonic() < end:
             await asyncio.sleep(0.5)
             metrics, slots = await self.client.metrics(), await self.client.get("/slots")
-            wrong = [f"slot {s['id']} is at work: {s}" for s in slots if s["state"] != "idle"]
+            wrong = [f"slot {s['id']} is busy: {s}" for s in slots if s["state"] != "idle"]
             wrong += [f"{name} is {metrics[name]:.0f}" for name in ("requests_running", "requests_waiting", "kv_pages_used")
                       if metrics[name]]
             if self.server and self.server.n_files() > self.files:
@@ -199,7 +199,7 @@ class Soak:
         await self.finish(early)
 
     async def settle(self):
-        """The beginning, to compare with."""
+        """Records the state at the beginning, to compare with the end."""
         self.files = self.server.n_files() if self.server else 0
         return await self.quiet()
 
@@ -214,7 +214,7 @@ class Soak:
             self.problem("end", f"{type(why).__name__}: {why}")
         if self.server and self.server.is_alive():
             late = self.server.memory()[1]
-            print(f"memory beside the model's file: {early / 1e6:.1f} MB after the first minute, {late / 1e6:.1f} MB at the "
+            print(f"memory without the model's file: {early / 1e6:.1f} MB after the first minute, {late / 1e6:.1f} MB at the "
                   f"end; {MORE_MEMORY / 1e6:.0f} MB more are allowed", flush=True)
             if late > early + MORE_MEMORY:
                 self.problem("end", f"memory grew from {early} to {late} bytes")
@@ -236,7 +236,7 @@ async def soak(a, server):
 
 
 def end(server, problems):
-    """SIGTERM, and whether all ended well."""
+    """Sends SIGTERM and checks that the server ends well."""
     if not server.is_alive():
         problems.append(("server", f"it ended by itself with {server.child.wait()}: {server.tail()}", None))
         return
@@ -248,7 +248,7 @@ def end(server, problems):
 
 
 def show(problems):
-    """One of each kind in full, and where the others were."""
+    """Prints one problem of each kind in full, and where the others of that kind were."""
     kinds = {}
     for where, what, asked in problems:
         kinds.setdefault(kind_of(what, asked), []).append((where, what, asked))
@@ -275,7 +275,7 @@ def main():
         if server:
             end(server, problems)
     show(problems)
-    print(f"seed {a.seed}: " + (f"{len(problems)} things were wrong" if problems else "nothing was wrong"))
+    print(f"seed {a.seed}: " + (f"{len(problems)} problems" if problems else "no problems"))
     return 1 if problems else 0
 
 

@@ -1,12 +1,12 @@
-"""Requests of soak.py that nobody should send: damaged, absurd, given up, read too slowly. Whatever they are, each
-gets a well-formed error or a closed connection, and nobody else notices."""
+"""The bad requests of soak.py: damaged, absurd, aborted, or read too slowly. Each must get a well-formed error or a
+closed connection, and other requests must not be affected."""
 import asyncio
 import json
 
 from load_client import Answer, Broken, Connection
 from soak_requests import Wrong, check_error, need
 
-PATIENCE = 60  # seconds until an answer or an end must have come
+PATIENCE = 60  # seconds within which an answer or the end of the connection must come
 NEVER = 1 << 70
 
 # ---- bodies --------------------------------------------------------------------------------------------
@@ -14,7 +14,7 @@ NEVER = 1 << 70
 TEXT_PATHS = ("/v1/chat/completions", "/v1/completions", "/completion")
 BODY_PATHS = (*TEXT_PATHS, "/v1/embeddings", "/tokenize", "/detokenize", "/apply-template")
 
-# Values that a field must refuse, for all three forms of answers.
+# Invalid values of fields that all three text endpoints have.
 WRONG_VALUES = {
     "n": (0, -1, 10**6, 1.5, "2", [], {}, 65, NEVER),
     "max_tokens": (-5, 1 << 63, 1e30, "7", {}, 1.5),
@@ -61,7 +61,7 @@ WRONG_FOR = {
 
 
 def good_body(world, path):
-    """One that would be answered."""
+    """A valid body."""
     if "chat" in path or path == "/apply-template":
         return {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
     return {"/v1/embeddings": {"input": [1, 2]}, "/tokenize": {"content": "x"},
@@ -69,7 +69,7 @@ def good_body(world, path):
 
 
 def wrong_value(world, rng, path):
-    """A body with one field that is wrong."""
+    """A body with one invalid field."""
     fields = dict(WRONG_FOR[path])
     if path in TEXT_PATHS:
         fields.update(WRONG_VALUES)
@@ -85,7 +85,7 @@ def wrong_value(world, rng, path):
 
 
 def damaged(world, rng, path):
-    """Bytes that are no JSON, or no object."""
+    """Bytes that are not JSON, or not an object."""
     good = json.dumps(good_body(world, path)).encode()
     return rng.choice((
         lambda: b"", lambda: b"{:", lambda: b"[]", lambda: b"null", lambda: b'"x"', lambda: b"7", lambda: b"{}{}",
@@ -107,9 +107,9 @@ async def ask_wrong_body(world, rng, note):
     note(path, body)
     answer = await world.client.ask("POST", path, body)
     if answer.status == 429 and path in (*TEXT_PATHS, "/v1/embeddings"):
-        raise Wrong("a request that is wrong was told to wait")
+        raise Wrong("an invalid request was told to wait")
     if answer.status == 200:
-        raise Wrong(f"a request that is wrong was answered: {answer.body[:300]!r}")
+        raise Wrong(f"an invalid request was answered: {answer.body[:300]!r}")
     check_error(answer, statuses)
     return answer.status
 
@@ -117,8 +117,8 @@ async def ask_wrong_body(world, rng, note):
 # ---- heads ---------------------------------------------------------------------------------------------
 
 def heads(world, rng):
-    """name, bytes, statuses that are right; None among them: what comes is hardly HTTP, so that the connection may
-    just be closed, or the error has no more than a status."""
+    """Yields name, bytes and the right statuses. None among the statuses means that the data is hardly HTTP, so the
+    server may just close the connection or send an error with nothing but a status."""
     host = f"Host: {world.client.address[0]}:{world.client.address[1]}\r\n"
     auth = f"Authorization: Bearer {world.client.key}\r\n" if world.client.key else ""
     post = f"POST /v1/completions HTTP/1.1\r\n{host}{auth}"
@@ -169,7 +169,7 @@ def heads(world, rng):
 
 
 async def read_end(c, statuses):
-    """An answer with one of these statuses, or an end of the connection where that is right; its status."""
+    """Reads an answer with one of these statuses, or the end of the connection if that is right. Returns the status."""
     try:
         async with asyncio.timeout(PATIENCE):
             status, headers = await c.head()
@@ -198,16 +198,16 @@ async def ask_wrong_head(world, rng, note):
         try:
             await c.send(data)
             if None in statuses:
-                c.half_close()  # whoever waits for more has to see that there is none
+                c.half_close()  # so that a server that waits for more data sees the end
         except (ConnectionError, OSError):
-            pass  # refused before all was sent: the answer may still be there
+            pass  # refused before everything was sent; the answer may still be readable
         return await read_end(c, statuses)
     finally:
         c.close()
 
 
 async def send_too_much(world, rng, note):
-    """More than a body may have, with and without a length that tells: refused, whether or not all is taken."""
+    """Sends a body that is too large, with Content-Length or in chunks. It must be refused, before or after it was sent."""
     size, piece = rng.choice((9 << 20, 12 << 20)), b" " * (1 << 16)
     chunked = rng.random() < 0.5
     note(f"a body of {size} blanks, {'in chunks' if chunked else 'with its length'}", None)
@@ -225,10 +225,10 @@ async def send_too_much(world, rng, note):
         c.close()
 
 
-# ---- clients that leave, and slow ones -----------------------------------------------------------------
+# ---- clients that disconnect, and slow clients ---------------------------------------------------------
 
 def long_request(world, rng):
-    """A stream that takes a while: much to read, or much to write."""
+    """A stream that takes a while: a long prompt, or a long answer."""
     n = world.n_ctx * 3 // 4 if rng.random() < 0.4 else rng.randint(1, 20)
     return {"prompt": world.ids(rng, n), "n_predict": world.n_ctx - n, "ignore_eos": True, "stream": rng.random() < 0.8,
             "temperature": 1, "seed": rng.randrange(1000), "cache_prompt": rng.random() < 0.5}
@@ -242,7 +242,7 @@ def leave(c, rng):
 
 
 async def abort(world, rng, note):
-    """Leaves before the head is sent, within the body, at once, after a while, or after some of the answer."""
+    """Disconnects in the head, in the body, immediately after sending, after a while, or in the middle of the answer."""
     request = long_request(world, rng)
     data = world.client.bytes_of("POST", "/completion", request)
     head = data.index(b"\r\n\r\n") + 4
@@ -270,7 +270,7 @@ async def abort(world, rng, note):
 
 
 async def half_close(world, rng, note):
-    """Ends its own direction after a whole request: answered or not, the connection ends."""
+    """Closes its own direction after a whole request. Answered or not, the connection must end."""
     request = {**long_request(world, rng), "n_predict": rng.randint(1, 30)}
     request["prompt"] = request["prompt"][:40]
     note("/completion, half closed", request)
@@ -285,14 +285,14 @@ async def half_close(world, rng, note):
     except TimeoutError:
         raise Wrong(f"a connection that was half closed is still open after {PATIENCE} s") from None
     except ConnectionError:
-        pass  # taken for one that left
+        pass  # the server treated it as a disconnect
     finally:
         c.close()
     return "aborted"
 
 
 async def read_slowly(world, rng, note):
-    """A byte a second for a while, with little room for more; then the rest, or none of it."""
+    """Reads a byte a second for a while with a small receive buffer, then the rest or nothing more."""
     request = {**long_request(world, rng), "stream": True, "n_probs": 5}
     note("/completion, read slowly", request)
     c = await Connection.open(world.client.address, receive_buffer=4096)
@@ -313,7 +313,7 @@ async def read_slowly(world, rng, note):
 
 
 async def send_slowly(world, rng, note):
-    """A head, a byte a second, that is never finished."""
+    """Sends a head, a byte a second, and never finishes it."""
     note("a head that comes slowly", None)
     c = await Connection.open(world.client.address)
     try:
@@ -328,7 +328,7 @@ async def send_slowly(world, rng, note):
 
 
 async def stay_idle(world, rng, note):
-    """Connections that say nothing, many of them, for a while."""
+    """Keeps many connections open for a while without sending anything."""
     note("idle connections", None)
     idle = [await Connection.open(world.client.address) for _ in range(rng.randint(1, 16))]
     try:

@@ -1,8 +1,8 @@
-"""Requests of soak.py that the server has to answer, and what is true of every answer.
+"""The valid requests of soak.py, and the checks for every answer.
 
-A case is a prompt with all that decides about its text. It is asked again and again in different forms (streamed or
-whole, of OpenAI or of llama.cpp, with logprobs or without, from the cache or not) and company: its texts stay those
-of the first time.
+A case is a prompt with all settings that determine its text. It is sent again and again in different forms (streamed or
+whole, OpenAI's or llama.cpp's API, with logprobs or without, from the cache or not) and together with different other
+requests. Its texts must stay the same as the first time.
 """
 import asyncio
 import base64
@@ -14,11 +14,11 @@ from load_client import Answer, Connection, parse_json, parse_metrics
 
 WORDS = ("expert", "router", "the", "a", "mixture", "of", "token", "gate", "läuft", "schön", "模型", "专家", "🙂", "e\u0301",
          "\u200d", "\n", "\t", "0", "3.14", "x=1;", "<b>", "\"quoted\"", "\\", "Привет", "<|begin_of_sentence|>")
-SHARED = 3  # beginnings that several cases have
+SHARED = 3  # number of beginnings that several cases share
 
 
 class Wrong(Exception):
-    """The server did what it should not."""
+    """The server did something wrong."""
 
 
 def need(condition, what):
@@ -27,14 +27,14 @@ def need(condition, what):
 
 
 class World:
-    """What all requests are made from: the server's sizes, and cases that depend on the seed alone."""
+    """The data from which all requests are made: the server's sizes, and cases that depend only on the seed."""
 
     def __init__(self, client, models, props, seed, n_cases=60):
         self.client, self.model = client, models["data"][0]["id"]
         self.n_vocab, self.n_ctx = models["data"][0]["meta"]["n_vocab"], props["n_ctx"]
         self.n_embd, self.moe = models["data"][0]["meta"]["n_embd"], props["moe"]
         self.has_text = props["eos_token"] is not None  # every tokenizer has one
-        self.answers = {}  # of cases, inputs and texts, as they were the first time
+        self.answers = {}  # the first answers to cases, inputs and texts
         rng = random.Random(f"{seed}/cases")
         self.shared = [self.ids(rng, self.n_ctx // 3) for _ in range(SHARED)]
         self.cases = [self.make_case(rng, i) for i in range(n_cases)]
@@ -46,7 +46,7 @@ class World:
         return " ".join(rng.choice(WORDS) for _ in range(n))
 
     def make_prompt(self, rng, i):
-        """A prompt, a tenth of them near the end of the context, a quarter with a beginning that others have."""
+        """A prompt. A tenth of them nearly fill the context, and a fifth share their beginning with others."""
         kind = i % 10
         if kind == 0:
             return self.ids(rng, self.n_ctx - rng.randint(1, 40))
@@ -75,15 +75,15 @@ class World:
         return dict(number=i, kind="chat", messages=messages, fields=fields)
 
     def remember(self, key, value, what):
-        """It must be what it was the first time."""
+        """Checks that the value is the same as the first time."""
         first = self.answers.setdefault(key, value)
-        need(first == value, f"{what} is not what it was the first time: {first!r:.600} and now {value!r:.600}")
+        need(first == value, f"{what} differs from the first time: {first!r:.600} and now {value!r:.600}")
 
 
-# ---- an answer by whatever form ------------------------------------------------------------------------
+# ---- an answer in any form -----------------------------------------------------------------------------
 
 class Form:
-    """How a case is asked this time; what came is brought to texts and how they ended."""
+    """The form in which a case is sent this time. Answers are converted to texts and the reasons why they ended."""
 
     def __init__(self, world, rng, case):
         self.world, self.case = world, case
@@ -124,21 +124,21 @@ class Form:
 
     @property
     def n_prompt(self):
-        """Tokens of the prompt, if that is known without the tokenizer."""
+        """Number of tokens of the prompt, if it is known without the tokenizer."""
         prompt = self.case.get("prompt")
         if self.n_prompts > 1:
             return sum(map(len, prompt))
         return len(prompt) if isinstance(prompt, list) else None
 
     def check_end(self, texts, ends):
-        """What holds of every text, and that it is the same as ever."""
+        """Checks what must hold for every text, and that it is the same as the first time."""
         stop = self.fields.get("stop", [])
         for text in texts:
             for s in [stop] if isinstance(stop, str) else stop:
-                need(s not in text, f"the text has {s!r}, which stops it: {text!r:.300}")
+                need(s not in text, f"the text contains its stop text {s!r}: {text!r:.300}")
         need(all(e in ("stop", "length") for e in ends), f"finish_reason {ends}")
         if self.fields["max_tokens"] == 0:
-            need(not any(texts), f"0 tokens were wanted, but there is text: {texts!r:.300}")
+            need(not any(texts), f"0 tokens were requested, but there is text: {texts!r:.300}")
         self.world.remember(f"case {self.case['number']}", list(zip(texts, ends)),
                             f"the answer to case {self.case['number']}")
 
@@ -160,7 +160,7 @@ class Form:
 
 
 def check_error(answer, statuses=None):
-    """An error as every error is."""
+    """Checks the form that every error must have."""
     need(answer.headers.get("x-request-id"), f"{answer.status} has no x-request-id")
     error = answer.json().get("error")
     need(isinstance(error, dict) and {"message", "type", "code", "param"} <= error.keys(), f"error {error!r:.300}")
@@ -178,7 +178,7 @@ def check_error(answer, statuses=None):
 # ---- whole answers -------------------------------------------------------------------------------------
 
 def check_logprobs(form, choice_logprobs, text, end):
-    """Tokens of the text with their logprobs; their bytes are those of the text."""
+    """Checks the logprobs of the tokens, and that the tokens' bytes are those of the text."""
     if not form.logprobs or not form.fields["max_tokens"]:
         return
     if choice_logprobs is None:
@@ -198,7 +198,7 @@ def check_logprobs(form, choice_logprobs, text, end):
     try:
         whole = joined.decode()
     except UnicodeDecodeError:
-        return  # a text that ends within a character
+        return  # the text ends within a character
     need(whole == text if end == "length" else whole.startswith(text), f"logprobs are of {whole!r:.200}, not {text!r:.200}")
 
 
@@ -223,7 +223,7 @@ END_OF_NATIVE = {"eos": "stop", "word": "stop", "limit": "length"}
 
 
 def texts_of_native(form, data, text=None, tokens=None):
-    """Of a whole answer, or of the last chunk of a stream with what the others brought."""
+    """Texts of a whole answer, or of the last chunk of a stream with the text and tokens of the chunks before it."""
     need(data["stop"] is True and data["truncated"] is False, "the answer is not at its end")
     need(data["stop_type"] in END_OF_NATIVE, f"stop_type {data['stop_type']!r}")
     stop = form.fields.get("stop", [])
@@ -253,7 +253,7 @@ class Routing:
         moe = self.form.world.moe
         for e in entries:
             need(self.next in (None, e["position"]), f"routing of position {e['position']} after {self.next}")
-            need(not self.ended, "routing after that of the last token")
+            need(not self.ended, "routing after the last token's routing")
             self.next = e["position"] + 1
             self.ended = e["experts"] == []
             need(len(e["experts"]) == len(e["weights"]) and len(e["experts"]) in (0, moe["n_layers"]),
@@ -269,7 +269,7 @@ async def texts_of_native_stream(form, c, headers):
     async for _, data in c.events(headers):
         need(last is None, "events after the last one")
         chunk = parse_json(data)
-        need("error" not in chunk, f"an error in mid stream: {data[:300]!r}")
+        need("error" not in chunk, f"an error in the middle of a stream: {data[:300]!r}")
         text += chunk["content"]
         tokens += chunk["tokens"]
         routing.take(chunk.get("routing", []))
@@ -292,11 +292,11 @@ class OpenaiStream:
             self.done = True
             return
         chunk = parse_json(data)
-        need("error" not in chunk, f"an error in mid stream: {data[:300]!r}")
+        need("error" not in chunk, f"an error in the middle of a stream: {data[:300]!r}")
         need(self.id in (None, chunk["id"]), "another id in the same stream")
         self.id = chunk["id"]
         need(chunk["object"] == ("chat.completion.chunk" if self.chat else "text_completion"), f"object {chunk['object']!r}")
-        need(self.usage is None, "a chunk after that with usage")
+        need(self.usage is None, "a chunk after the chunk with usage")
         self.routing.take(chunk.get("routing", []))
         for choice in chunk["choices"]:
             self.take_choice(choice, chunk)
@@ -328,14 +328,14 @@ async def texts_of_openai_stream(form, c, headers):
         s.take(data)
     need(s.done, "the stream ends without [DONE]")
     need(all(s.ends), f"choices without an end: {s.ends}")
-    need((s.usage is not None) == form.usage, "usage was asked for and did not come, or the other way round")
+    need((s.usage is not None) == form.usage, "usage was requested and is missing, or the other way round")
     return s.texts, s.ends
 
 
-# ---- asking --------------------------------------------------------------------------------------------
+# ---- requests ------------------------------------------------------------------------------------------
 
 async def read_answer(form, c):
-    """Status of the answer; all that must hold of it does."""
+    """Reads and checks an answer. Returns its status."""
     status, headers = await c.head()
     need(headers.get("x-request-id"), f"{status} has no x-request-id")
     if status == 200 and form.stream:
@@ -364,7 +364,8 @@ async def ask_case(world, rng, note):
 
 
 async def ask_in_turn(world, rng, note):
-    """Several on one connection, one after the other or all sent at once; a wrong one among them changes nothing."""
+    """Several requests on one connection, one after the other or all sent at once. An invalid one among them must not
+    affect the others."""
     forms = [Form(world, rng, rng.choice(world.cases)) for _ in range(rng.randint(2, 4))]
     wrong, at_once = rng.random() < 0.5, rng.random() < 0.4
     parts = [world.client.bytes_of("POST", f.path, f.body) for f in forms]
@@ -389,7 +390,7 @@ async def ask_in_turn(world, rng, note):
 
 
 async def ask_embedding(world, rng, note):
-    """Of one of few inputs, so that each comes again; the vector has length 1 and is the same every time."""
+    """Embeddings of one of few inputs, so that inputs repeat. A vector has length 1 and is the same every time."""
     i = rng.randrange(12)
     own = random.Random(f"embedding {i}")
     one = [lambda: world.ids(own, own.randint(1, 80))] + ([lambda: world.text(own, own.randint(1, 20))] * world.has_text)
@@ -417,7 +418,7 @@ async def ask_embedding(world, rng, note):
 
 
 async def ask_tokens(world, rng, note):
-    """Text to tokens and back, or a conversation to its prompt."""
+    """Converts text to tokens and back, or a conversation to its prompt."""
     text = world.text(rng, rng.randint(0, 60))
     path, body = "/tokenize", {"content": text, "with_pieces": rng.random() < 0.5, "parse_special": rng.random() < 0.5}
     if rng.random() < 0.2:
@@ -443,7 +444,7 @@ async def ask_tokens(world, rng, note):
 
 
 async def ask_info(world, rng, note):
-    """What the server says of itself; several questions on one connection."""
+    """Information about the server, with several requests on one connection."""
     c = await Connection.open(world.client.address)
     try:
         for _ in range(rng.randint(1, 5)):
@@ -479,7 +480,7 @@ def check_info(world, path, answer):
 
 
 async def watch_routing(world, note, seconds):
-    """GET /routing for a while."""
+    """Watches GET /routing for a while."""
     note("GET /routing", None)
     c = await Connection.open(world.client.address)
     try:
@@ -498,7 +499,7 @@ async def watch_routing(world, note, seconds):
 
 def check_crowd(world, e):
     moe = world.moe
-    need(e["passes"] > 0 and e["rows"] > 0, f"an event of nothing: {e['passes']} passes, {e['rows']} rows")
+    need(e["passes"] > 0 and e["rows"] > 0, f"an empty event: {e['passes']} passes, {e['rows']} rows")
     need(len(e["distinct"]) == len(e["load"]) == moe["n_layers"], "layers of /routing")
     need(all(moe["num_experts_per_tok"] <= d <= moe["n_routed_experts"] for d in e["distinct"]), f"distinct {e['distinct']}")
     need(all(len(row) == moe["n_routed_experts"] for row in e["load"]), "experts of /routing")

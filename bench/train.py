@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""A training step of a small language model: dsmoe and PyTorch taking turns in one run.
+"""Compares a training step of a small language model in dsmoe and in PyTorch, taking turns in one run.
 
     bench/train.py [build/dsmoe] [--hidden 256 …]        needs Debian's python3-torch and libopenblas0
 
-Each round times some steps of dsmoe, with the machine's multiply-add peak beside them, and one of PyTorch;
-the best of all rounds counts for either. --peer takes another program that prints JSON with tokens_per_s.
+Each round times some steps of dsmoe, together with the machine's multiply-add peak, and one step of PyTorch.
+For both the best of all rounds counts. --peer takes another program that prints JSON with tokens_per_s.
 """
 import argparse
 import json
@@ -33,7 +33,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("program", nargs="?", default=os.path.join(HERE, "..", "build", "dsmoe"))
     p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--peer", help="run this instead of PyTorch's own model beside this script")
+    p.add_argument("--peer", help="run this command instead of pytorch_train.py")
     for name, value in SIZES.items():
         p.add_argument("--" + name, type=int, default=value)
     a = p.parse_args()

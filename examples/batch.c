@@ -11,7 +11,7 @@ enum { PLACES = 8, LINE = 4096 };
 
 typedef struct text {
     dsmoe_sequence *sequence; /* NULL: the place is free */
-    int32_t ids[LINE]; /* what goes through the model next: the prompt, then token by token */
+    int32_t ids[LINE];        /* next input of the model: the prompt, then token by token */
     int64_t n_ids;
     char out[LINE];
     size_t length;
@@ -30,7 +30,7 @@ static void must(dsmoe_status status)
     exit(1);
 }
 
-/* The next line begins here; at the end of the input no one does. */
+/* Begins the next line of the input in this place; at the end of the input the place stays free. */
 static void begin(text *t, int n_tokens)
 {
     static int n_texts;
@@ -41,7 +41,7 @@ static void begin(text *t, int n_tokens)
     must(dsmoe_tokenizer_encode(tokenizer, t->out, t->length, DSMOE_ENCODE_BOS, &ids, &n_ids,
                                 &error));
     must(dsmoe_sequence_begin(engine, ids, (int64_t)n_ids, &t->sequence, &error));
-    t->n_ids = (int64_t)n_ids - dsmoe_sequence_length(t->sequence); /* an earlier one began alike */
+    t->n_ids = (int64_t)n_ids - dsmoe_sequence_length(t->sequence); /* only what is new */
     memcpy(t->ids, ids + n_ids - t->n_ids, (size_t)t->n_ids * sizeof *ids);
     free(ids);
     t->number = ++n_texts;
@@ -90,7 +90,7 @@ int main(int argc, char **argv)
             turns[n++] = (dsmoe_turn){t->sequence,   t->ids,          t->n_ids,
                                       .n_logits = 1, .visit = choose, .context = t};
         }
-        dsmoe_engine_forward(engine, turns, n, NULL); /* every turn says itself how it ended */
+        dsmoe_engine_forward(engine, turns, n, NULL); /* each turn has its own error */
         for (int i = 0; i < n; i++) go_on(turns[i].context, &turns[i].error);
     }
     dsmoe_engine_free(engine);

@@ -24,8 +24,10 @@ int main(void)
     size_t size = dsmoe_layer_workspace_size(layer, 3, 2);
     dsmoe_workspace workspace = {dsmoe_memory_alloc(size), size, 2};
     int failed = dsmoe_layer_forward(layer, x, 3, y, &workspace, &error);
-    if (failed) fprintf(stderr, "%s\n", error.message);
-    else printf("y[0] = %g\n", (double)y[0]);
+    if (failed)
+        fprintf(stderr, "%s\n", error.message);
+    else
+        printf("y[0] = %g\n", (double)y[0]);
     dsmoe_memory_free(workspace.memory);
     dsmoe_layer_free(layer);
     dsmoe_layer_weights_free(weights);

@@ -12,7 +12,7 @@ static int fail(const dsmoe_error *error)
     return 1;
 }
 
-/* Sequences that count on from some number, around and around. */
+/* Sequences that count up from some number and wrap around. */
 static void make_batch(int step, int32_t *tokens, int32_t *targets)
 {
     for (int s = 0; s < SEQUENCES; s++)
@@ -52,6 +52,6 @@ int main(void)
             printf("step %2d  loss %.4f  balance %.4f  gradient %.3f\n", step + 1, losses.loss,
                    losses.aux_loss, update.grad_norm);
     }
-    dsmoe_trainer_free(trainer); /* dsmoe_trainer_model() would give it to an engine before */
+    dsmoe_trainer_free(trainer); /* until here an engine can run dsmoe_trainer_model() */
     return losses.loss < 0.1 ? 0 : 1;
 }

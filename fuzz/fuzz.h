@@ -1,5 +1,5 @@
-/* fuzz.h - what every fuzz target says: an entry for libFuzzer, and what must hold whatever the
- * input is. */
+/* fuzz.h - what the fuzz targets share: the entry for libFuzzer, and checks that must hold for every
+ * input. */
 #ifndef DSMOE_FUZZ_FUZZ_H
 #define DSMOE_FUZZ_FUZZ_H
 
@@ -18,7 +18,7 @@ static inline void require(bool holds)
     if (!holds) abort();
 }
 
-/* A failure has the status it returned and one printable line that is not empty. */
+/* A failure returns the status it stores, and its message is one non-empty printable line. */
 static inline void require_error(dsmoe_status status, const dsmoe_error *error)
 {
     require(status != DSMOE_OK && error->status == status && error->message[0] != '\0');

@@ -1,4 +1,5 @@
-/* fuzz_adapter_config.c - any bytes as adapter_config.json: refused, or each module has a rank, or is not a target. */
+/* fuzz_adapter_config.c - any bytes as adapter_config.json: refused, or every module that is a target has
+ * a rank. */
 #include "adapt/peft.h"
 #include "fuzz.h"
 

@@ -1,5 +1,5 @@
-/* fuzz_client_events.c - any bytes as the answer of a server: in one piece or byte by byte, what is made of it is the
- * same. */
+/* fuzz_client_events.c - any bytes as a server's answer: the result is the same whether they arrive in one
+ * piece or byte by byte. */
 #include "fuzz.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* fuzz_config.c - any bytes as config.json and as generation_config.json: refused, or what comes out
- * keeps the promises that the rest of the library relies on. */
+/* fuzz_config.c - any bytes as config.json and as generation_config.json: refused, or the result keeps the
+ * promises that the rest of the library relies on. */
 #include "fuzz.h"
 
 #include "model/config.h"

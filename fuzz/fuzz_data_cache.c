@@ -1,5 +1,5 @@
-/* fuzz_data_cache.c - any bytes as a cache of tokens: refused, or every token and its kind can be asked
- * for. Hashes would refuse nearly every input before it is read, so here every hash is 0. */
+/* fuzz_data_cache.c - any bytes as a cache of tokens: refused, or every token and its kind can be read.
+ * Real hashes would refuse nearly every input before it is read, so here every hash is 0. */
 #include "fuzz.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ uint64_t __wrap_hash_bytes_as(hash_kind kind, const void *bytes, size_t size, ui
 {
     (void)kind;
     (void)seed;
-    unsigned sum = 0; /* reads what would be hashed: it must lie inside the input */
+    unsigned sum = 0; /* reads what would be hashed: it must be inside the input */
     for (size_t i = 0; i < size; i++) sum += ((const unsigned char *)bytes)[i];
     __asm__ volatile("" : : "r"(sum));
     return 0;
@@ -19,7 +19,7 @@ uint64_t __wrap_hash_bytes_as(hash_kind kind, const void *bytes, size_t size, ui
 
 static int64_t token_at(const token_shard *tokens, size_t index)
 {
-    uint32_t token = 0; /* little-endian, as the file is */
+    uint32_t token = 0; /* little-endian, as in the file */
     memcpy(&token, tokens->tokens + index * (size_t)tokens->token_size, (size_t)tokens->token_size);
     return token;
 }

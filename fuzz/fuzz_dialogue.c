@@ -1,5 +1,5 @@
-/* fuzz_dialogue.c - any bytes as a line of JSON to learn from: refused, or a text, or a conversation whose parts
- * are whole. */
+/* fuzz_dialogue.c - any bytes as a line of JSON to learn from: refused, or a text, or a complete
+ * conversation. */
 #include "fuzz.h"
 
 #include <stdlib.h>

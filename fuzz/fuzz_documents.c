@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     static const document_form forms[] = {DOCUMENT_TEXT, DOCUMENT_JSONL, DOCUMENT_SHARD};
     enum { N_FORMS = sizeof forms / sizeof *forms };
-    for (size_t i = 0; i < 2 * N_FORMS; i++) { /* with bad bytes as they are, and replaced */
+    for (size_t i = 0; i < 2 * N_FORMS; i++) { /* bad bytes kept, then replaced */
         document_form form = forms[i % N_FORMS];
         fuzz_input in = {.size = size, .form = form};
         char name[] = "fuzz";

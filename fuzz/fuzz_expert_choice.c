@@ -1,4 +1,5 @@
-/* fuzz_expert_choice.c - any bytes as expert_cfg.json: refused, or a choice among the experts that the model has. */
+/* fuzz_expert_choice.c - any bytes as expert_cfg.json: refused, or a choice among the experts that the
+ * model has. */
 #include "fuzz.h"
 #include "train/expert_choice.h"
 
@@ -10,8 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
                                         .n_routed_experts = N_EXPERTS,
                                         .first_k_dense_replace = 1,
                                         .moe_layer_freq = 1};
-    unsigned char *chosen =
-        malloc(N_LAYERS * N_EXPERTS); /* of that size, so that no byte more is written */
+    unsigned char *chosen = malloc(N_LAYERS * N_EXPERTS); /* exact, for the sanitizer */
     dsmoe_error error = {0};
     require(chosen != NULL);
     dsmoe_status status =

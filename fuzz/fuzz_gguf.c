@@ -1,5 +1,5 @@
-/* fuzz_gguf.c - any bytes as a GGUF file: refused, or everything in it can be used; and what a
- * model and its tokenizer are, as its metadata says, is refused or understood. */
+/* fuzz_gguf.c - any bytes as a GGUF file: refused, or everything in it can be used. The model and the
+ * tokenizer that its metadata describes are refused or read as well. */
 #include "fuzz.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "text/gguf_tokenizer.h"
 #include "text/tokenizer.h"
 
-/* What is read ends up here, so that reading it is not optimised away. */
+/* Values that were read end up here, so that the compiler does not remove the reads. */
 static volatile unsigned sink;
 
 static const uint8_t *begin, *end; /* of the input */
@@ -38,7 +38,7 @@ static void use_tensor(const gguf *file, const gguf_tensor *tensor)
     use_bytes(tensor->data, tensor->size);
 }
 
-/* At most one question of a kind has an answer. */
+/* At most one of the typed getters finds a value. */
 static void use_key(const gguf *file, const char *key)
 {
     bool found = false;

@@ -1,5 +1,5 @@
-/* fuzz_imatrix.c - any bytes as a file of importances: refused, or every matrix in it has an importance
- * for each column, finite and not negative. */
+/* fuzz_imatrix.c - any bytes as a file of importances: refused, or every matrix in it has a finite,
+ * non-negative importance for each column. */
 #include "fuzz.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static void use_matrix(const imatrix *m, const char *name, int64_t n_matrices, i
     require_error(status, &error);
 }
 
-/* Returns 1 for the sums of a matrix, which is then asked for, and 0 for other tensors. */
+/* If the tensor holds the sums of a matrix, uses that matrix and returns 1; otherwise returns 0. */
 static int64_t use_tensor(const imatrix *m, const gguf *file, const gguf_tensor *sums)
 {
     char name[IMATRIX_NAME_SIZE], sums_name[IMATRIX_NAME_SIZE], counts_name[IMATRIX_NAME_SIZE];

@@ -1,5 +1,5 @@
-/* fuzz_index.c - any bytes as model.safetensors.index.json: refused, or every file it names is one of
- * the folder itself and every tensor is named once. */
+/* fuzz_index.c - any bytes as model.safetensors.index.json: refused, or every file it names is in the
+ * folder itself and every tensor is named once. */
 #include "fuzz.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* fuzz_json_line.c - any bytes as a line of JSON lines: refused, or what is wanted of it comes out. */
+/* fuzz_json_line.c - any bytes as a line of a JSON Lines file: refused, or the wanted string or ids are
+ * returned. */
 #include "fuzz.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* fuzz_metrics.c - any bytes as the metrics.jsonl of a run: refused, or a page comes of them that is whole and
- * has nothing in it that a browser would run but the script of all pages. */
+/* fuzz_metrics.c - any bytes as the metrics.jsonl of a run: refused, or they give a whole page in which a
+ * browser runs only the script that all pages have. */
 #include "fuzz.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "report/page.h"
 #include "report/run_page.h"
 
-/* The script of all pages, to the byte, is the only one. */
+/* The only script is the one that all pages have, byte for byte. */
 static void require_own_script(const char *page, size_t size)
 {
     static const char tag[] = "<script";

@@ -1,5 +1,5 @@
-/* fuzz_request.c - any bytes as the body of a request, of the kind that the first byte says: refused with a status, a
- * printable line and a body that is JSON, or every promise of request.h holds. */
+/* fuzz_request.c - any bytes as the body of a request, of the kind given by the first byte: refused with a
+ * status, a printable line and a JSON body, or every promise of request.h holds. */
 #include "fuzz.h"
 
 #include <string.h>
@@ -11,7 +11,8 @@
 
 enum { CONTEXT = 64, VOCABULARY = 17 };
 
-/* The letters of a conversation's frame, a merge and two special tokens; a text of other letters is refused. */
+/* The letters of a chat template's frame, a merge and two special tokens. A text with other letters is
+ * refused. */
 static const char tokenizer_json[] =
     "{\"added_tokens\":[{\"id\":14,\"content\":\"<s>\",\"special\":true},"
     "{\"id\":15,\"content\":\"</s>\",\"special\":true}],"

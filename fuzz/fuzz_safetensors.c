@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "formats/safetensors.h"
 
-/* What is read of a tensor ends up here, so that reading it is not optimised away. */
+/* Values read from a tensor end up here, so that the compiler does not remove the reads. */
 static volatile float float_sink;
 static volatile int64_t integer_sink;
 
@@ -54,8 +54,8 @@ static void try_bytes(const uint8_t *bytes, size_t size)
     safetensors_close(file);
 }
 
-/* Most changes of the header change its length, and all of those would end at the length's check:
- * so the bytes are tried as they are and with the length that ends the header at its last brace. */
+/* Most changes to the header change its length, and the length check would stop all of those. So the bytes
+ * are tried unchanged, and again with the length that ends the header at its last brace. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     enum { LENGTH_SIZE = 8 };

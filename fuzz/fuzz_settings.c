@@ -1,5 +1,5 @@
-/* fuzz_settings.c - any bytes as settings.json: refused with the settings as they were, or every one is
- * in its range, and what is written of them is read as the same again. */
+/* fuzz_settings.c - any bytes as settings.json: refused without changing the settings, or every setting is
+ * in its range and reads back the same after it is written. */
 #include "fuzz.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "train/settings.h"
 
-/* The settings as one line of text; to be freed. */
+/* The settings as one line of text, to be freed. */
 static char *line_of(const dsmoe_run_settings *settings)
 {
     char *line = NULL;

@@ -1,5 +1,5 @@
-/* fuzz_tasks.c - any bytes as a file of questions: refused with its line, or every question has tokens to run that fit the
- * context. */
+/* fuzz_tasks.c - any bytes as a file of questions: refused with the line's number, or every question has
+ * tokens to run that fit the context. */
 #include <string.h>
 
 #include "fuzz.h"

@@ -1,5 +1,5 @@
-/* fuzz_tokenizer.c - any bytes as a tokenizer.json: it opens or says why not, and if it opens, a
- * short text goes through it. */
+/* fuzz_tokenizer.c - any bytes as a tokenizer.json: refused with a reason, or it encodes and decodes a
+ * short text. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A little of everything: words, digits, lines, other scripts, bytes that are none, NUL. */
+/* A little of everything: words, digits, line ends, other scripts, invalid bytes, NUL. */
 static const char text[] = "ab Hello  <s>12½\n\n\tö你好</s> e\xcc\x81\x80\xff\0aaaaaaaaaaaaaaab ";
 
 static void encode_and_decode(const dsmoe_tokenizer *tokenizer, int flags)
@@ -19,7 +19,7 @@ static void encode_and_decode(const dsmoe_tokenizer *tokenizer, int flags)
     if (dsmoe_tokenizer_encode(tokenizer, text, sizeof text, flags, &ids, &n_ids, &error) !=
         DSMOE_OK)
         return;
-    /* What encoding made, decoding knows. */
+    /* Whatever encoding returned, decoding accepts. */
     if (dsmoe_tokenizer_decode(tokenizer, ids, n_ids, &back, &length, &error) != DSMOE_OK) abort();
     if (strlen(back) > length) abort();
     free(back);

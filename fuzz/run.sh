@@ -1,6 +1,6 @@
 #!/bin/sh
-# run.sh BUILD SECONDS - runs each fuzz target that long, and says at the end how often it ran. What it
-# finds stays in BUILD/corpus for the next time; an input that fails is left in BUILD as crash-*.
+# run.sh BUILD SECONDS - runs each fuzz target for SECONDS, and says at the end how often it ran. Interesting
+# inputs stay in BUILD/corpus for the next run. A failing input is left in BUILD as crash-*.
 set -eu
 cd "$(dirname "$0")/.."
 build=$1 seconds=$2

@@ -1,5 +1,5 @@
-# Fuzz targets: libFuzzer, so clang only. The library is compiled for them under the sanitizers, with
-# asserts. A part of CMakeLists.txt, so that its sources keep their own flags.
+# Fuzz targets: they use libFuzzer, so they need clang. The library is compiled for them under the sanitizers, with
+# asserts. CMakeLists.txt includes this file, so that its sources keep their own flags.
 if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
   message(FATAL_ERROR "fuzzing needs clang: configure with -DCMAKE_C_COMPILER=clang")
 endif()
@@ -9,7 +9,7 @@ target_link_libraries(fuzz_options INTERFACE dsmoe_options dsmoe_needs)
 target_compile_options(fuzz_options INTERFACE -O1 -g -UNDEBUG -fno-omit-frame-pointer
   -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
 
-# Kernels read no files, and clang takes minutes to watch their every access: they are as released.
+# Kernels read no files, and clang takes minutes to instrument all their accesses, so they are compiled as released.
 set(kernels ${sources})
 list(FILTER kernels INCLUDE REGEX "/src/kernels/")
 list(FILTER sources EXCLUDE REGEX "/src/kernels/")

@@ -1,16 +1,16 @@
 #!/bin/sh
 # configure.sh BUILD OPTION... - makes the build folder BUILD of this tree with these options of CMake,
-# unless it is there.
+# unless it exists.
 #
-# CMake leaves its cache where configuring failed, but nothing to build with: such a folder is configured again.
-# A folder that was copied or moved here along with its tree remembers where it was made, and would
-# build and install the old tree: such a folder is made again from nothing.
+# If configuring failed, CMake leaves its cache but nothing to build with. Such a folder is configured again.
+# A build folder that was copied or moved with its tree would still build and install the old tree. Such a
+# folder is deleted and made again.
 set -eu
 cd "$(dirname "$0")/.."
 build=$1
 shift
 
-remembered() { # entry of CMakeCache.txt
+remembered() { # an entry of CMakeCache.txt
     sed -n "s/^$1:INTERNAL=//p" "$build/CMakeCache.txt"
 }
 
@@ -23,7 +23,7 @@ if [ -f "$build/CMakeCache.txt" ]; then
     elif [ -f "$build/build.ninja" ] || [ -f "$build/Makefile" ]; then
         exit 0
     else
-        rm -rf "$build/CMakeCache.txt" "$build/CMakeFiles" # what they found may be out of date
+        rm -rf "$build/CMakeCache.txt" "$build/CMakeFiles" # their results may be out of date
     fi
 fi
 if command -v ninja >/dev/null 2>&1; then

@@ -1,7 +1,7 @@
 #!/bin/sh
-# corpus.sh OUTDIR [MEGABYTES] - text to train on, from Debian packages: one folder for each kind of text, at
-# most so many megabytes of each (12), files in the order of their names. The same packages give the same
-# bytes; their versions are written to OUTDIR/.packages, a hidden file that is not part of the text.
+# corpus.sh OUTDIR [MEGABYTES] - makes text to train on from Debian packages: one folder for each kind of text,
+# with at most MEGABYTES of each (12), taking files in the order of their names. The same packages give the same
+# bytes. Their versions are written to OUTDIR/.packages, a hidden file that is not part of the text.
 #
 #   english    an encyclopedia of political thought   anarchism       HTML, as text
 #   perl-doc   the manual pages of Perl               perl-doc        POD
@@ -15,19 +15,19 @@ LC_ALL=C
 export LC_ALL
 
 if [ $# -lt 1 ] || [ $# -gt 2 ] || [ "$1" = --help ]; then
-    echo "usage: $0 OUTDIR [MEGABYTES]   (of each kind of text, at most; 12)" >&2
+    echo "usage: $0 OUTDIR [MEGABYTES]   (the most for each kind of text; default 12)" >&2
     exit 2
 fi
 megabytes=${2:-12}
 case $megabytes in
 '' | *[!0-9]* | 0*)
-    echo "$0: '$megabytes' is no number of megabytes" >&2
+    echo "$0: '$megabytes' is not a number of megabytes" >&2
     exit 2
     ;;
 esac
 for tool in apt-get apt-cache dpkg-deb perl xz; do
     command -v $tool >/dev/null || {
-        echo "$0: $tool is needed, as Debian has it" >&2
+        echo "$0: $tool is missing; this script needs Debian's tools" >&2
         exit 1
     }
 done
@@ -41,12 +41,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# The package itself, or for one without content of its own that on which it depends.
-resolve() { # name, pattern of what has the content
+# The package that has the content: the one that the named package depends on.
+resolve() { # name, pattern of the package with the content
     apt-cache depends "$1" | sed -n 's/^ *Depends: //p' | grep -E "$2" | head -n 1
 }
 
-download() { # package; its path is put on the output
+download() { # package; prints its path
     echo "downloading $1" >&2
     mkdir "$work/$1"
     (cd "$work/$1" && apt-get -o APT::Sandbox::User=root -qq download "$1")
@@ -54,8 +54,8 @@ download() { # package; its path is put on the output
     echo "$work/$1/"*.deb
 }
 
-# Reads names of files below $work/from, a line each; writes those that are plain text, cleaned, to the folder
-# of the kind until there are as many bytes as wanted.
+# Reads names of files in $work/from, one on each line. Cleans those that are plain text and writes them to the
+# folder of the kind until it has enough bytes.
 write_kind() { # kind, html or plain
     mkdir "$out/$1"
     (cd "$work/from" && sort | perl -e '

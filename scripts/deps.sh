@@ -1,11 +1,11 @@
 #!/bin/sh
-# deps.sh PURPOSE... - installs the Debian packages that a purpose needs, as far as they are missing:
+# deps.sh PURPOSE... - installs the Debian packages that a purpose needs and that are missing:
 #   build   the library and the command
-#   test    the tests, beside those of build
-#   clang   the second compiler, beside those of test
-#   fuzz    the fuzz targets, beside those of build
-#   mpi     several machines, beside those of build
-#   web     the tests of the page, beside those of build
+#   test    the tests, in addition to build
+#   clang   the second compiler, in addition to test
+#   fuzz    the fuzz targets, in addition to build
+#   mpi     several machines, in addition to build
+#   web     the tests of the page, in addition to build
 set -eu
 
 packages=
@@ -13,17 +13,17 @@ for purpose in "$@"; do
     case $purpose in
     build) packages="$packages gcc libc6-dev cmake make pkg-config
         libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libedit-dev libmicrohttpd-dev libcurl4-gnutls-dev" ;;
-    test) packages="$packages libcmocka-dev g++" ;; # g++: headers are read as C++ too
+    test) packages="$packages libcmocka-dev g++" ;; # g++: the headers are also compiled as C++
     clang) packages="$packages clang" ;;
     fuzz) packages="$packages clang libclang-rt-dev" ;;
     mpi) packages="$packages libopenmpi-dev openmpi-bin" ;;
     web)
         packages="$packages chromium"
         command -v node >/dev/null 2>&1 || packages="$packages nodejs"
-        command -v npm >/dev/null 2>&1 || packages="$packages npm" # which some builds of Node bring along
+        command -v npm >/dev/null 2>&1 || packages="$packages npm" # some builds of Node include npm
         ;;
     *)
-        echo "deps.sh: unknown purpose $purpose; it is one of build, test, clang, fuzz, mpi and web" >&2
+        echo "deps.sh: unknown purpose $purpose; use build, test, clang, fuzz, mpi or web" >&2
         exit 2
         ;;
     esac
@@ -43,7 +43,7 @@ if [ "$(id -u)" = 0 ]; then
 elif command -v sudo >/dev/null 2>&1; then
     as_root=sudo
 else
-    echo "These Debian packages are missing, and neither root nor sudo is at hand:" >&2
+    echo "These Debian packages are missing, and installing them needs root or sudo:" >&2
     echo "   $missing" >&2
     echo "Ask an administrator to run: apt-get install$missing" >&2
     exit 1

@@ -1,11 +1,11 @@
 #!/bin/sh
-# test_mpi_hosts.sh BUILD - mpirun over two machines, which this one plays: namespaces with a host name and an address of
-# their own, and a cable between them. Instead of ssh, mpirun gets a script that enters the other one.
+# test_mpi_hosts.sh BUILD - tests mpirun over two machines, simulated by namespaces of this machine: each has its own host name
+# and address, and a virtual cable joins them. Instead of ssh, mpirun gets a script that enters the other namespace.
 set -eu
 if [ $# = 1 ]; then
     build=$(cd "$1" && pwd)
     if ! unshare -rnmup --fork --mount-proc true 2>/dev/null; then
-        echo "two machines: skipped, as this system has no namespaces for users"
+        echo "two machines: skipped, because this system has no user namespaces"
         exit 0
     fi
     exec unshare -rnmup --fork --kill-child --mount-proc sh "$0" "$build" inside
@@ -38,7 +38,7 @@ fail() {
     exit 1
 }
 
-run() { # words of mpirun
+run() { # arguments of mpirun
     timeout 60 mpirun --allow-run-as-root --bind-to none --hostfile "$scratch/hosts" \
         --mca plm_rsh_agent "$scratch/instead_of_ssh" \
         --mca btl_tcp_if_include 10.9.0.0/24 --mca oob_tcp_if_include 10.9.0.0/24 \
@@ -51,13 +51,13 @@ run -np 4 "$build/tests/test_mpi" "$build/dsmoe_mpi.so" cases 500000
 run -np 3 --map-by node "$build/tests/test_mpi" "$build/tests/dsmoe_mpi_pieces.so" cases 30000
 [ $status = 0 ] || fail "ranks on two machines fail with $status"
 run -np 4 "$build/tests/test_ranks" agreed
-grep -q "^dsmoe test: rank 3 on beta: the disk is full$" "$scratch/err" || fail "no word of beta"
+grep -q "^dsmoe test: rank 3 on beta: the disk is full$" "$scratch/err" || fail "no message names beta"
 
-# A machine that is gone: mpirun asks every other second whether it is there.
+# A machine that disappears: mpirun checks every other second whether it is there.
 (sleep 3 && ip link set cable down) &
 began=$(date +%s)
 run -np 4 --mca oob_tcp_keepalive_time 5 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 3 \
     "$build/tests/test_mpi" "$build/dsmoe_mpi.so" work
-[ $status != 0 ] || fail "nobody misses a machine"
-[ $(($(date +%s) - began)) -lt 30 ] || fail "a machine was missed too late"
+[ $status != 0 ] || fail "a lost machine was not noticed"
+[ $(($(date +%s) - began)) -lt 30 ] || fail "a lost machine was noticed too late"
 echo "ranks on two machines pass, and a machine that is lost ends the job"

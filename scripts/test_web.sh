@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_web.sh DSMOE - the pages in a real browser and the server under the official OpenAI client, over a small model that is
-# made for it. Installs the npm packages of tests/web. Screenshots go to $SCREENSHOTS if that is set.
+# test_web.sh DSMOE - tests the pages in a real browser and the server with the official OpenAI client, with a small model that
+# it makes. Installs the npm packages of tests/web. Screenshots go to $SCREENSHOTS if that is set.
 set -eu
 dsmoe=$(realpath "$1")
 cd "$(dirname "$0")/.."
@@ -10,7 +10,7 @@ trap 'exit 130' INT TERM
 
 mkdir "$scratch/tokenizer"
 cp tests/data/text_cli/tokenizer.json "$scratch/tokenizer"
-template=$(tr -d '\n' <<'END' # the DeepSeek chat form, which the server recognises; as sed wants its backslashes
+template=$(tr -d '\n' <<'END' # the DeepSeek chat form, which the server recognises; backslashes are escaped for sed
 {{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}{{ 'User: ' + message['content'] + '\\\\n\\\\n' }}
 {% elif message['role'] == 'assistant' %}{{ 'Assistant: ' + message['content'] + eos_token }}
 {% else %}{{ message['content'] + '\\\\n\\\\n' }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}

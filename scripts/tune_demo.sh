@@ -1,7 +1,7 @@
 #!/bin/sh
-# tune_demo.sh DSMOE [DIR] - the model of `dsmoe demo` learns an eighth kind of text in three ways: all of it is trained,
-# only the experts that the text uses, or low-rank additions. A table shows what it learnt, what it forgot of the other
-# seven kinds, and what that took. A few minutes on two cores; nothing is downloaded.
+# tune_demo.sh DSMOE [DIR] - the model of `dsmoe demo` learns an eighth kind of text in three ways: by training the whole
+# model, only the experts that the text uses, or low-rank additions. A table shows what it learnt, what it forgot of the
+# other seven kinds, and the time and memory. This takes a few minutes on two cores; nothing is downloaded.
 set -eu
 dsmoe=$(realpath "$1")
 dir=${2:-$(dirname "$dsmoe")/tune-demo}
@@ -9,11 +9,11 @@ mkdir -p "$dir"
 cd "$dir"
 steps=400
 
-# A demo that is there already is used; another seed makes text of the same kinds that the model has not seen.
+# An existing demo is used. Another seed makes text of the same kinds that the model has not seen.
 [ -e demo/latest ] || "$dsmoe" demo --out demo
 [ -d other/corpus ] || "$dsmoe" demo --out other --seed 2 --steps 1 >other.log 2>&1
 
-# The eighth kind: made-up words, shouted. Words of the questions are not among those that are learnt from.
+# The eighth kind of text: made-up words in capitals. The words of the questions are not in the training text.
 awk 'BEGIN {
     srand(8)
     split("la be mi to ru sa ne li do mu ka re si bo tu", syllable)
@@ -29,14 +29,14 @@ awk 'BEGIN {
     }
 }'
 
-# Unseen text of the seven kinds as the model has read them: texts as ids, each after BOS.
+# Unseen text of the seven kinds, in the form in which the model learnt them: token ids, each text after BOS.
 for kind in other/corpus/*; do head -n 60 "$kind/examples.jsonl"; done >others.jsonl
 "$dsmoe" tokenize -m demo --jsonl -f others.jsonl 2>/dev/null | tr -c '0-9\n' ' ' >others.ids
 
-number() { # KEY of the JSON object that comes in
+number() { # KEY: its number in the JSON object on stdin
     sed -n "s/.*\"$1\": *\\([0-9.e+-]*\\).*/\\1/p" | head -n 1
 }
-measure() { # the words that name a model: right answers in per cent, and the loss on the other kinds
+measure() { # options that name a model; prints right answers in per cent and the loss on the other kinds
     right=$("$dsmoe" eval "$@" --tasks questions.jsonl --json 2>/dev/null | number exact_match)
     loss=$("$dsmoe" eval "$@" --ids -f others.ids -c 64 --json 2>/dev/null | number cross_entropy)
     printf '%9.0f %%  %22.3f' "$(echo "$right" | awk '{print 100 * $1}')" "$loss"
@@ -55,7 +55,7 @@ tune() { # NAME RATE, then options of train
         --lr "$rate" --eval-every 0 --sample-every 0 "$@" >"$name.log" 2>&1
     seconds=$(($(date +%s) - start))
 }
-show() { # LABEL, then the words that name a model
+show() { # LABEL, then options that name a model
     label=$1
     shift
     printf '%-22s ' "$label"

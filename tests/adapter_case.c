@@ -1,4 +1,4 @@
-/* adapter_case.c - bases and adapters in the scratch folder. */
+/* adapter_case.c - base models and adapters in the scratch folder. */
 #include "adapter_case.h"
 
 made_model base_folder(const char *name)
@@ -34,7 +34,7 @@ dsmoe_engine *open_engine(const dsmoe_model *model, dsmoe_adapter *const *adapte
     return engine;
 }
 
-/* Logits after some tokens, of a prompt in pieces and a token by itself. */
+/* Logits after some tokens: a prompt in pieces, then a single token. */
 static floats logits_of(const dsmoe_model *model, dsmoe_adapter *lora, double factor)
 {
     floats out = floats_make(dsmoe_model_config(model)->vocab_size, 0);

@@ -12,8 +12,8 @@ static long n_allocations;
 static size_t n_aligned;
 static long fail_at = -1; /* the number of the allocation that is refused; none if negative */
 
-/* What was handed out and has not come back. Memory that others made, a text of open_memstream say,
- * may come back here as well and does not count. */
+/* Memory that was handed out and not yet returned. Memory that others allocated, such as the text of
+ * open_memstream, may be freed through here too and does not count. */
 enum { MAX_LIVE = 1 << 16 };
 static void *handed_out[MAX_LIVE];
 static long n_live;

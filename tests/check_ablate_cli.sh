@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_ablate_cli.sh DSMOE DATA - ablate as a person or a script meets it: what is trained once is not
-# trained again, what was interrupted goes on, and a folder keeps to its settings.
+# check_ablate_cli.sh DSMOE DATA - `dsmoe ablate` as a person or a script uses it: finished runs are not
+# repeated, interrupted ones are resumed, and a folder accepts only its own settings.
 . "$(dirname "$0")/cli_checks.sh"
 
 sources=$(cd "$(dirname "$0")/.." && pwd)
@@ -16,7 +16,7 @@ ablate() { # expected exit code, arguments: a comparison that takes seconds
     run "$code" ablate --data "$corpus" --steps 3 --batch 1 --seq 32 --vocab-size 300 --seeds 1 -t 2 "$@"
 }
 
-# ---- how not to call it
+# ---- wrong calls
 run 0 ablate --help
 shows usage: example "dsmoe ablate" deepseekmoe gshard
 silent
@@ -49,7 +49,7 @@ one_message "lies in the data"
 ablate 1 --out "$scratch/file"
 one_message file
 
-# ---- a start that trains nothing leaves nothing, and nothing that binds the next one
+# ---- a start that trains nothing leaves nothing behind that would affect the next one
 ablate 1 --out "$scratch/none/ablation" --vocab-size 1000000
 one_message "at most"
 ablate 1 --out "$scratch/none/ablation" --seq 100000
@@ -68,7 +68,7 @@ echo "notes of mine" >"$scratch/none/settings.txt"
 ablate 1 --out "$scratch/none"
 one_message "settings.txt"
 [ -s "$scratch/none/settings.txt" ] || complain "somebody's file is gone"
-# one that was killed before its first run
+# a start that was killed before its first run
 mkdir "$dir" "$dir/runs" "$dir/tokenizer"
 echo "--scale small" >"$dir/settings.txt"
 printf 'data\t0123456789abcdef\n' >"$dir/losses.tsv"
@@ -87,18 +87,19 @@ done
 for file in data.cache latest/training.safetensors; do
     [ ! -e "$dir/runs/gshard-seed1/$file" ] || complain "$file of a finished run"
 done
-# plain, twice four masks; the same, the shared one replaced, six numbers of experts
+# gshard: plain, and four masks of two kinds; deepseekmoe also has the shared expert replaced and 1 to 6
+# experts
 [ "$(grep -c '^gshard.1' "$dir/losses.tsv")" -eq 9 ] || complain "not nine losses of gshard"
 [ "$(grep -c '^deepseekmoe.1' "$dir/losses.tsv")" -eq 16 ] || complain "not sixteen of deepseekmoe"
 cp "$dir/losses.tsv" "$scratch/losses"
 
-# a probe on the command line of eval is the same thing
+# the probes have losses of their own
 loss() { sed -n "s/^$1\t1\t$2\t\([0-9.]*\)$/\1/p" "$dir/losses.tsv"; }
 [ -n "$(loss deepseekmoe 'active 3')" ] || complain "no loss with three experts"
 awk -v a="$(loss deepseekmoe plain)" -v b="$(loss deepseekmoe replaced)" 'BEGIN { exit a == b }' ||
     complain "replacing the shared expert changes nothing"
 
-# ---- a process that died before the last line of a run's log: the run is finished all the same
+# ---- a process that died before the last line of a run's log: the run counts as finished
 lines=$dir/runs/gshard-seed1/metrics.jsonl
 cp "$lines" "$scratch/lines"
 grep -v '"type":"end"' "$scratch/lines" >"$lines"
@@ -119,18 +120,18 @@ shows '"finished": true' '"scale": "tiny"' '"tokens": 96' '"steps": 3' '"seeds":
 cmp -s "$dir/losses.tsv" "$scratch/losses" || complain "losses have changed"
 cmp -s "$dir/ablation.json" "$out" || complain "not the file that is there"
 
-# another model joins those that are there
+# another model is added to the existing ones
 ablate 0 --out "$dir" --only dense --json
 shows '"name": "gshard"' '"name": "dense"' '"experts": "dense"' '"finished": true'
 says "dense, seed 1"
 
-# losses that are lost are measured again, to the bit
+# lost losses are measured again, to the bit
 cp "$dir/losses.tsv" "$scratch/losses"
 grep -v 'mask first 2' "$scratch/losses" >"$dir/losses.tsv"
 ablate 0 --out "$dir" --only gshard,deepseekmoe
 cmp -s "$dir/losses.tsv" "$scratch/losses" || complain "losses differ the second time"
 
-# ---- a folder keeps to its settings
+# ---- a folder accepts only its own settings
 for other in "--steps 4" "--lr 0.001" "--lr gshard=0.001" "--norm-topk-prob yes" "--balance batch" \
     "--aux-loss-alpha 0.001" "--routed-scaling-factor switch=2" "--init-std 0.06" "--seq 16" "--batch 2" "--vocab-size 310" "--scale small"; do
     # shellcheck disable=SC2086  # an option and its value
@@ -144,7 +145,7 @@ one_message "the text has changed" "name another --out"
 cp "$scratch/README.md" "$corpus/prose/README.md"
 cp "$dir/losses.tsv" "$scratch/losses"
 
-# ---- each model at its best, and what it was trained with is written down
+# ---- each model with its best settings, which are recorded
 ablate 0 --out "$scratch/fair" --only switch,gshard --lr 0.001 --lr switch=0.0005 --norm-topk-prob yes \
     --balance batch --aux-loss-alpha 0.002 --routed-scaling-factor switch=2.5 --init-std 0.06 --json
 shows '"lr": 0.0005, "norm_topk_prob": false, "routed_scaling_factor": 2.5, "seq_aux": false' \
@@ -159,12 +160,12 @@ grep -q '"routed_scaling_factor": *2.5' "$scratch/fair/runs/switch-seed1/latest/
     complain "switch had another scale"
 grep -q '"norm_topk_prob": *true' "$scratch/fair/runs/gshard-seed1/latest/config.json" ||
     complain "the gates of gshard were not normalised"
-# with normalised gates both readings of the mask are one
+# with normalised gates both kinds of masks are the same
 [ "$(grep -c '^gshard.1' "$scratch/fair/losses.tsv")" -eq 5 ] || complain "not five losses of gshard"
 ablate 1 --out "$scratch/fair" --only gshard --lr 0.001
 one_message "--lr switch=0.0005" --out
 
-# ---- several seeds: differences seed by seed, and words for what they support
+# ---- several seeds: differences for each seed, and what they support in words
 run 0 ablate --data "$corpus" --steps 3 --batch 1 --seq 32 --vocab-size 300 --seeds 3 -t 2 --out "$scratch/seeds" \
     --only dense,gshard
 shows "what the data support" "GShard, top-2"
@@ -173,7 +174,7 @@ grep -q '"name": "gshard", "to": "dense", "n": 3, "mean": ' "$scratch/seeds/abla
     complain "gshard is not compared with dense"
 grep -q 'What the data support' "$scratch/seeds/ablation.html" || complain "the page says nothing of it"
 
-# ---- an end that was none: the run is gone on with, not measured
+# ---- a log that ends too early: the run is resumed, not measured
 lines=$dir/runs/gshard-seed1/metrics.jsonl
 cp "$lines" "$scratch/lines"
 sed 's/"finished":true/"finished":false/' "$scratch/lines" >"$lines"
@@ -183,7 +184,7 @@ says "gshard-seed1"
 cp "$scratch/lines" "$lines"
 cp "$scratch/losses" "$dir/losses.tsv"
 
-# ---- text that has moved, and text that is gone
+# ---- text that was moved, and text that is missing
 mv "$corpus" "$scratch/moved"
 run 0 ablate --data "$scratch/moved" --steps 3 --batch 1 --seq 32 --vocab-size 300 --seeds 1 -t 2 \
     --out "$dir" --only gshard,deepseekmoe,dense
@@ -194,7 +195,7 @@ ablate 0 --out "$dir" --only gshard,deepseekmoe --json
 one_message "$corpus is gone"
 mv "$scratch/moved" "$corpus"
 
-# ---- Ctrl-C, and on
+# ---- Ctrl-C, and resuming
 many_steps="--data $corpus --only dense --seeds 1 --steps 120 --batch 1 --seq 16 --vocab-size 300 -t 1"
 arguments="ablate, interrupted"
 # shellcheck disable=SC2086  # several arguments
@@ -207,7 +208,7 @@ until grep -q '"type": *"step"' "$scratch/stopped/runs/dense-seed1/metrics.jsonl
 done
 interrupted $!
 says "same command"
-# the text is read once: a run has the tokens of the folder
+# the text is read only once: a run uses the folder's tokens
 [ "$(stat -c %i "$scratch/stopped/runs/dense-seed1/data.cache")" = "$(stat -c %i "$scratch/stopped/data.cache")" ] ||
     complain "a run has read the text once more"
 grep -q '"finished": false' "$scratch/stopped/ablation.json" || complain "half a comparison is finished"
@@ -219,7 +220,7 @@ cmp -s "$scratch/stopped/losses.tsv" "$scratch/straight/losses.tsv" ||
     complain "other losses after an interruption"
 grep -q '"finished": true' "$scratch/stopped/ablation.json" || complain "it is not finished"
 
-# ---- shards of tokens, with their tokenizer: a cache of data begins as one
+# ---- shards of tokens with their tokenizer; the start of a data cache is such a shard
 n=$(od -An -tu4 -j8 -N4 "$dir/data.cache")
 head -c $((1024 + 2 * n)) "$dir/data.cache" >"$scratch/tokens.bin"
 few_steps="--only dense --seeds 1 --steps 3 --batch 1 --seq 32 -t 2"
@@ -231,7 +232,8 @@ run 0 ablate --data "$scratch/tokens.bin" $few_steps --out "$scratch/shards" --t
 shows "dense"
 grep -q "^--tokenizer" "$scratch/shards/settings.txt" || complain "the tokenizer is no setting"
 
-# ---- two processes in a new folder share the runs: each is trained once, and both know the outcome
+# ---- two processes in a new folder share the runs: each run is trained once, and both processes report all
+# results
 two="--data $corpus --steps 3 --batch 1 --seq 32 --vocab-size 300 --seeds 2 -t 1 --only dense,switch --out $scratch/shared"
 # shellcheck disable=SC2086  # several arguments
 "$dsmoe" ablate $two >"$scratch/second" 2>&1 &
@@ -244,7 +246,7 @@ wait $second || complain "it failed: $(cat "$scratch/second")"
 [ "$(grep -c plain "$scratch/shared/losses.tsv")" -eq 4 ] || complain "losses are lost"
 grep -q '"finished": true' "$scratch/shared/ablation.json" || complain "it is not finished"
 
-# ---- a full disk is not silence
+# ---- a full disk is reported
 fails_on_full_disk "ablate $many_steps --out $scratch/straight" \
     "ablate $many_steps --out $scratch/straight --json"
 

@@ -1,13 +1,14 @@
 #!/bin/sh
-# check_adapter_cli.sh DSMOE DATA - adapters as a person meets them: --lora, merge, convert -m; and eval --tasks.
+# check_adapter_cli.sh DSMOE DATA - adapters as a person uses them: --lora, merge, convert -m; and eval
+# --tasks.
 . "$(dirname "$0")/cli_checks.sh"
 
 model=$scratch/model
 run 0 init --preset tiny --layers 1 --type f32 --seed 1 -t 2 --tokenizer "$data/text_cli" "$model"
 hidden=$(sed -n 's/.*"hidden_size": *\([0-9]*\).*/\1/p' "$model/config.json")
 
-# ---- adapters of q_proj, rank 2, whose numbers are all the same: zeros, or 0x3c3c3c3c
-make_adapter() { # folder, byte as tr takes it
+# ---- adapters for q_proj, rank 2, in which all bytes are the same: zeros, or 0x3c
+make_adapter() { # folder, byte in the notation of tr
     mkdir "$1"
     echo '{"peft_type": "LORA", "r": 2, "lora_alpha": 64, "target_modules": ["q_proj"]}' >"$1/adapter_config.json"
     size=$((2 * hidden * 4))
@@ -25,7 +26,7 @@ make_adapter() { # folder, byte as tr takes it
 make_adapter "$scratch/zeros" '\0'
 make_adapter "$scratch/adapter" '\074'
 
-text() { # arguments after those that all have
+text() { # further arguments
     run 0 generate -m "$model" -p "Once upon a time" -n 12 --temp 0 --ignore-eos -t 2 "$@"
     cat "$out"
 }
@@ -33,7 +34,7 @@ base=$(text)
 [ "$(text --lora "$scratch/zeros")" = "$base" ] || complain "zeros change the text"
 [ "$(text --lora "$scratch/adapter:0")" = "$base" ] || complain "a scale of 0 changes the text"
 
-# ---- the other form, and merged models
+# ---- the GGUF form, and merged models
 run 0 convert "$scratch/adapter" "$scratch/adapter.gguf" -m "$model"
 shows "1 matrices adapted, rank 2"
 run 1 convert "$scratch/adapter" "$scratch/adapter.gguf" -m "$model"
@@ -57,7 +58,7 @@ shows " tokens/s with them, "
 run 0 bench model -m "$model" --lora "$scratch/adapter" -p 16 -n 4 --seconds 0 -t 2 --json
 shows "\"lora\":{\"pairs\":"
 
-# ---- what is refused, in one line
+# ---- refused with one line
 run 1 generate -m "$model" -p a --lora "$scratch/nowhere"
 one_message "nowhere"
 run 2 generate -m "$model" -p a --lora "$scratch/adapter:much"

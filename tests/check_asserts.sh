@@ -1,5 +1,5 @@
 #!/bin/sh
-# check_asserts.sh TESTED RELEASED... - the program that the tests run has asserts, what is released has none.
+# check_asserts.sh TESTED RELEASED... - the program that tests run has asserts; the released files have none.
 set -eu
 
 has_asserts() { # program or library

@@ -1,5 +1,6 @@
 #!/bin/sh
-# check_batch_example.sh DSMOE DATA EXAMPLE - the example of many texts at once writes what each text gives alone.
+# check_batch_example.sh DSMOE DATA EXAMPLE - the example that generates many texts together writes the same
+# as each text alone.
 . "$(dirname "$0")/cli_checks.sh"
 example=$3
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_chat_cli.sh DSMOE DATA PTY_RUN - the commands within `dsmoe chat`, through a pipe, and its history, on a
-# terminal.
+# check_chat_cli.sh DSMOE DATA PTY_RUN - the commands within `dsmoe chat`, through a pipe, and its history on
+# a terminal.
 pty_run=$3
 . "$(dirname "$0")/cli_checks.sh"
 input=$scratch/input
@@ -39,7 +39,7 @@ chat "/save
 /load"
 [ "$(grep -c "needs the name of a file" "$err")" -eq 4 ] || complain "a missing name is not said"
 
-# ---- --force at either end, and no other option
+# ---- --force before or after the name, and no other option
 cd "$scratch" || exit 1
 cp kept.json "with blank.json"
 chat "another
@@ -68,7 +68,7 @@ chat "hello
 says "takes no argument, but has 'now'"
 [ "$(roles "$scratch/alone.json")" = "user assistant " ] || complain "a word too many is ignored"
 
-# ---- a conversation that was loaded is replaced with --force
+# ---- a loaded conversation is replaced only with --force
 chat "/load $scratch/alone.json
 more
 /save $scratch/alone.json
@@ -116,7 +116,7 @@ chat "hello
 says "temperature 0"
 [ "$(sort -u "$out" | wc -l)" -eq 1 ] || complain "two answers at temperature 0"
 chat "/regen"
-one_message "no answer to give again yet"
+one_message "no answer to repeat yet"
 chat "hello
 /regen
 two
@@ -124,10 +124,10 @@ two
 /save $scratch/long.json" -s 3
 [ "$(roles "$scratch/long.json")" = "user assistant user assistant " ] || complain "the conversation is not whole"
 
-# ---- penalties of a text begin again with every answer
+# ---- penalties start again with every answer
 printf 'ab' >"$input"
 run 0 tokenize -m "$model"
-read -r _ first second <"$out" # after the token that begins a text
+read -r _ first second <"$out" # without BOS
 chat "hello
 hello
 hello" --temp 0 -n 2 -l "$first+60" -l "$second+50" --presence-penalty 20
@@ -161,13 +161,13 @@ while IFS='|' read -r content problem; do
     printf '%b' "$content" >"$scratch/bad.json"
     chat "/load $scratch/bad.json
 /regen"
-    says "$scratch/bad.json" "$problem" "no answer to give again yet"
+    says "$scratch/bad.json" "$problem" "no answer to repeat yet"
     [ "$(wc -l <"$err")" -eq 2 ] || complain "more than one line about a bad file"
 done <<'BAD'
 |is empty
 {"role": "user"}|array
 []|no messages
-[{"role": "user", "content": "a"}]|without an answer
+[{"role": "user", "content": "a"}]|has no answer
 [{"role": "user", "content": "a"},|line 1
 [{"role": "user", "content": "a"},\n{"role": "assistant", "content": 5}]|message 2 has no string "content"
 [{"role": "user"}, {"role": "assistant", "content": "b"}]|content
@@ -182,7 +182,7 @@ chat "/load $scratch/none.json
 /load /dev/zero"
 says "$scratch/none.json" "$scratch: cannot read the file: Is a directory" "/dev/zero: not a regular file"
 
-# ---- the form of conversations: the model's template, or a name
+# ---- the form of conversations: from the model's template, or by name
 cp -r "$model" "$scratch/strange"
 sed 's/^{/{"chat_template": "{{ messages }}",/' "$data/text_cli/tokenizer_config.json" \
     >"$scratch/strange/tokenizer_config.json"
@@ -208,7 +208,7 @@ cmp -s "$out" "$scratch/as-it-is" || complain "deepseek is not the form of a mod
 chat "hello" -s 3 --chat-form none
 ! cmp -s "$out" "$scratch/as-it-is" || complain "another form makes no difference"
 
-# ---- the others
+# ---- the other commands
 chat "/help"
 says /help /regen /undo /reset "/save FILE" "/save --force FILE" "/load FILE" /quit
 chat "/regne"
@@ -216,7 +216,7 @@ one_message "no command /regne" "did you mean /regen?"
 run 0 chat --help
 shows /regen /undo /load --no-history history XDG_STATE_HOME
 
-# ---- on a terminal: the history outlives the program
+# ---- on a terminal: the history is kept between sessions
 history=$scratch/.local/state/dsmoe/history
 on_terminal() { # lines, then options
     printf '%s\n' "$1" >"$input"
@@ -232,12 +232,12 @@ on_terminal "a question for the history"
 [ -e "$history" ] || complain "no history"
 case $(ls -l "$history") in -rw-------*) ;; *) complain "others may read the history" ;; esac
 grep -q "question" "$history" || complain "the history does not have the question"
-on_terminal "$(printf '\020')" # Ctrl-P and Enter: the question again
+on_terminal "$(printf '\020')" # Ctrl-P and Enter repeat the question
 [ "$(grep -c "question for the history" "$out")" -ge 1 ] || complain "the history is not there the next time"
 XDG_STATE_HOME=$scratch/state on_terminal "elsewhere"
 [ -s "$scratch/state/dsmoe/history" ] || complain "XDG_STATE_HOME is not honoured"
 mkdir "$scratch/state2"
-: >"$scratch/state2/dsmoe" # a file where the folder should be
+: >"$scratch/state2/dsmoe" # a file in place of the folder
 XDG_STATE_HOME=$scratch/state2 on_terminal "nowhere"
 i=0
 while [ $i -lt 1100 ]; do

@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_cli.sh DSMOE DATA - the command as a person or a script meets it: exit codes, what goes to
-# which stream, numbers that must be there.
+# check_cli.sh DSMOE DATA - the command as a person or a script uses it: exit codes, what is printed on which
+# stream, and numbers that must be there.
 . "$(dirname "$0")/cli_checks.sh"
 
 # ---- the command itself
@@ -68,7 +68,7 @@ sed 's/"num_experts_per_tok": 6/"num_experts_per_tok": 65/' "$config" >"$scratch
 run 1 plan --config "$scratch/wrong.json"
 one_message num_experts_per_tok
 
-# several machines: what data and experts take, and which to choose
+# several machines: the numbers for divided data and divided experts, and a recommendation
 run 0 plan --preset 16b --ranks 16 --network 10 --batch 4 --seq 512 --gflops 500 --memory 64
 shows "16.4B parameters" "16 ranks" data experts "rows of experts" "data does not fit" "take --parallel experts"
 silent
@@ -84,7 +84,7 @@ run 0 plan --config "$config" --layers 2 --ranks 300 --network 100 --gflops 100 
 shows "300 ranks" "does not fit" "take less"
 run 0 plan --preset tiny --layers 1 --routed 0 --ranks 2 --network 1 --gflops 1
 ! grep -q experts "$out" || complain "a dense model has experts"
-# a layer is trained here if nobody says how fast a machine is
+# without a given speed, one layer is trained here to measure it
 run 0 plan --preset tiny --ranks 2 --network 1 --batch 1 --seq 16 -t 1 --json
 is_json
 silent
@@ -139,7 +139,7 @@ run 0 verify --json -t 1 "$data/lm/base"
 is_json
 shows '"name":"logits in pieces"' '"name":"grad.model.layers.1.mlp.gate.weight"' \
     '"name":"training grad_norm"' '"skipped":0,"ok":true'
-cp -r "$data/lm/dense" "$scratch/dense" # the names of two tensors say nothing to anybody
+cp -r "$data/lm/dense" "$scratch/dense" # changes the names of two tensors to unknown ones
 LC_ALL=C sed 's/"greedy"/"x.eedy"/;s/"loss"/"x.ss"/' "$data/lm/dense/expected.safetensors" \
     >"$scratch/dense/expected.safetensors"
 run 0 verify "$scratch/dense"
@@ -158,7 +158,7 @@ run 1 init --preset tiny --layers 1 "$scratch/tiny"
 one_message "already holds" "new or empty"
 
 # ---- bench
-# one case, for each takes seconds, whatever its size
+# a single case, as each takes seconds, whatever its size
 run 0 bench layer --hidden 33 --moe 17 --routed 5 --shared 1 --k 2 --tokens "" --train-tokens 2 \
     -t 1 --seconds 0.1 --json
 is_json
@@ -201,7 +201,7 @@ tr '{},' '\n\n\n' <"$out" | tr -d '"' | awk -F: '
         if (sum < 0.5 * step || sum > 1.05 * step + 1e-5) exit 1
         exit !(rate > 31 / step && rate < 33 / step && value["fma_share"] > 0)
     }' || complain "the parts are not those of the step"
-# twice the batches are twice the work
+# twice as many batches are twice the work
 # shellcheck disable=SC2086  # several arguments
 run 0 bench train $small --seconds 0 --accumulate 2 --json
 shows '"accumulate":2' '"step_flops":3526656'
@@ -230,7 +230,7 @@ usage 1,,2
 run 2 bench layer surplus
 usage surplus
 
-# ---- a full disk is not silence
+# ---- a full disk is reported
 fails_on_full_disk "plan" "plan --json" "verify $1" "verify --help" "--help" "--version"
 
 exit $failed

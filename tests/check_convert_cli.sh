@@ -1,9 +1,9 @@
 #!/bin/sh
-# check_convert_cli.sh DSMOE DATA - `dsmoe convert`, `quantize`, `imatrix` and `init FILE.gguf` as a person or a
-# script meets them: exit codes, what goes to which stream, files that the other commands use.
+# check_convert_cli.sh DSMOE DATA - `dsmoe convert`, `quantize`, `imatrix` and `init FILE.gguf` as a person
+# or a script uses them: exit codes, what is printed on which stream, and files that other commands can use.
 . "$(dirname "$0")/cli_checks.sh"
 
-# ---- help, and calls that are wrong
+# ---- help, and wrong calls
 run 0 convert --help
 shows usage: examples: --type --threads "dsmoe convert "
 silent
@@ -70,7 +70,7 @@ run 0 quantize "$scratch/a" "$scratch/q8.gguf" --type q8_0
 shows "q8_0" "8.5" "f32"
 silent
 run 0 quantize "$scratch/a" "$scratch/q4.gguf" --type q4_k_m --imatrix "$scratch/i.gguf"
-shows "q5_0" # the rows of so small a model are too short for q4_k
+shows "q5_0" # the rows of this small model are too short for q4_k
 silent
 for model in q8 q4; do
     run 0 generate -m "$scratch/$model.gguf" -p "$words" -n 3 --temp 0
@@ -87,7 +87,7 @@ usage q8_0 "f32, f16 or bf16"
 run 0 convert "$scratch/q8.gguf" "$scratch/d" --type f16
 shows f16
 
-# ---- what is quantised already: done, with a word of warning
+# ---- quantising a quantised model works, with a warning
 run 0 quantize "$scratch/q8.gguf" "$scratch/q8-q4.gguf" --type q4_0
 one_message "$scratch/q8.gguf" "already quantised (q8_0)" "adds its own error"
 run 0 quantize "$scratch/q8-q4.gguf" "$scratch/q4-q8.gguf" --type q8_0
@@ -98,7 +98,7 @@ run 0 quantize "$scratch/q8.gguf" "$scratch/q8-q8.gguf" --type q8_0
 one_message "$scratch/q8.gguf" "already quantised (q8_0)" "copied as they are"
 run 0 convert "$scratch/q8.gguf" "$scratch/q8-copy.gguf"
 silent
-# The rows of this model are too short for q4_k: what is written counts, not what it is called.
+# The rows of this model are too short for q4_k: the types that were written count, not the requested one.
 run 0 quantize "$scratch/a" "$scratch/mixed.gguf" --type q4_k_m
 silent
 run 0 quantize "$scratch/mixed.gguf" "$scratch/mixed-again.gguf" --type q4_k_m
@@ -112,13 +112,13 @@ one_message "$scratch/nothing.gguf"
 run 0 imatrix -m "$scratch/q8.gguf" -f "$scratch/text" -o "$scratch/i8.gguf" -c 64 --chunks 5
 says "$scratch/q8.gguf is quantised (q8_0)"
 
-# ---- what is not copied is said
+# ---- files that are not copied are reported
 cp -R "$scratch/a" "$scratch/more"
 echo '{}' >"$scratch/more/special_tokens_map.json"
 run 0 convert "$scratch/more" "$scratch/more.gguf"
 one_message "$scratch/more" "special_tokens_map.json is not copied"
 
-# ---- the template of conversations that has a file of its own goes along, into a GGUF file and back
+# ---- a chat template in a file of its own is copied to the GGUF file and back
 echo "{{ 'from the file' }}" >"$scratch/more/chat_template.jinja"
 run 0 convert "$scratch/more" "$scratch/templated.gguf"
 grep -qaF "{{ 'from the file' }}" "$scratch/templated.gguf" || complain "no template in the file"
@@ -135,7 +135,7 @@ run 0 init --preset tiny --layers 3 --tokenizer "$data/text_cli" "$scratch/three
 run 0 quantize "$scratch/three" "$scratch/three.gguf" --type q8_0 --imatrix "$scratch/i.gguf"
 one_message "$scratch/i.gguf" "10 of 31 matrices are not in it"
 
-# ---- names in any case
+# ---- names in upper and lower case
 run 0 quantize "$scratch/a" "$scratch/upper.gguf" --type Q4_K_M --imatrix "$scratch/i.gguf"
 cmp -s "$scratch/upper.gguf" "$scratch/q4.gguf" || complain "another file for Q4_K_M"
 run 0 convert "$scratch/a" "$scratch/upper" --type BF16
@@ -146,13 +146,13 @@ run 0 eval -m "$scratch/a" -f "$scratch/text" -c 64 --kv-type F16
 run 0 train --data "$scratch/text" --preset TINY --schedule Cosine --steps 1 --batch 1 --seq 8 --vocab-size 280 \
     --out "$scratch/upper-run" --quiet
 
-# ---- what is there stays
+# ---- existing files are kept
 run 1 convert "$scratch/a" "$scratch/q8.gguf"
 one_message "$scratch/q8.gguf" already
 run 1 convert "$scratch/a" "$scratch/c"
 one_message "$scratch/c" already
 
-# ---- a fresh model
+# ---- a newly initialised model
 run 0 init --preset tiny --layers 1 --type q4_0 --tokenizer "$data/text_cli" "$scratch/fresh.gguf"
 shows "$scratch/fresh.gguf" "q4_0" "try: dsmoe generate -m $scratch/fresh.gguf"
 run 0 generate -m "$scratch/fresh.gguf" -p "$words" -n 3 --temp 0

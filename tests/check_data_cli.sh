@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_data_cli.sh DSMOE DATA - conversations as `dsmoe train` and `dsmoe tokenizer train` take them: what is shown of
-# them, what is said of wrong ones, and a run.
+# check_data_cli.sh DSMOE DATA - conversations as data for `dsmoe train` and `dsmoe tokenizer train`: how
+# they are shown, messages about wrong ones, and a run.
 . "$(dirname "$0")/cli_checks.sh"
 
 small_data
@@ -13,7 +13,7 @@ sed -n 1,5p "$scratch/talk.jsonl" >"$scratch/eval.jsonl"
 small="--data $scratch/talk.jsonl --config $scratch/config.json --vocab-size 258 --steps 3 --batch 2 --seq 80
     --eval-every 3 --sample-every 0 --log-every 1"
 
-# ---- what it takes
+# ---- options
 run 0 train --help
 shows --chat-form --train-on --too-long --eval-data --show-data docs/tune.md
 for wrong in "--train-on questions" "--too-long fold" "--show-data 0" "--show-data 1 --stop-after 1"; do
@@ -47,7 +47,7 @@ for line in '{"prompt":"a","chosen":"b"}' '{"messages":[{"role":"tool","content"
 done
 [ ! -e "$scratch/no" ] || complain "a wrong call made a folder"
 
-# ---- what will be learnt
+# ---- --show-data
 # shellcheck disable=SC2086
 run 0 train $small --out "$scratch/no" --show-data 2 --quiet
 shows "sequence 1 of 2: " "---- 2 ----" "Assistant:[[ " "tokens to be learnt"

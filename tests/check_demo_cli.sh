@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_demo_cli.sh DSMOE DATA - demo as a person meets it: a few steps from nothing to an answer, the
-# same again in the same folder, and nobody else's files touched.
+# check_demo_cli.sh DSMOE DATA - `dsmoe demo` as a person uses it: a few steps from nothing to an answer, the
+# same again in the same folder, and other files are not touched.
 . "$(dirname "$0")/cli_checks.sh"
 
 demo=$scratch/demo
@@ -17,7 +17,7 @@ usage --steps
 run 2 demo --out ""
 usage --out
 
-# ---- a few steps are enough to see everything once
+# ---- a few steps are enough to see each part once
 run 0 demo --out "$demo" --steps 3 -t 2
 shows brackets counting dates records sorting stories sums "of 40 right" "before training" \
     "$demo/report.html" "generate -m $demo/latest"
@@ -30,7 +30,7 @@ cp "$demo/latest/model.safetensors" "$scratch/first"
 run 0 eval -m "$demo/latest" -f "$demo/sample.ids" --ids --json
 run 0 generate -m "$demo/latest" -n 4 --temp 0 -p "add 23 + 8 ="
 
-# ---- again: the same bits, and what is not the demo's stays
+# ---- again: the same bits, and files of others are kept
 echo mine >"$demo/notes"
 run 0 demo --out "$demo" --steps 3 -t 1
 cmp -s "$demo/latest/model.safetensors" "$scratch/first" || complain "another model from the same seed"
@@ -43,7 +43,7 @@ one_message "$demo/corpus/mine.txt"
 [ -s "$demo/corpus/mine.txt" ] && [ -s "$demo/report.html" ] || complain "somebody's file is gone"
 rm "$demo/corpus/mine.txt"
 
-# ---- a demo that was trained further is somebody's work
+# ---- a demo that was trained further is the user's work
 run 0 train --resume "$demo" --steps 4 --quiet
 run 1 demo --out "$demo" --steps 3
 one_message "$demo" "trained further" --force
@@ -52,7 +52,7 @@ one_message "$demo" "trained further" --force
 run 0 demo --out "$demo" --steps 3 --force
 cmp -s "$demo/latest/model.safetensors" "$scratch/first" || complain "another model from the same seed"
 
-# ---- a folder that no demo made
+# ---- a folder that is not a demo's
 mkdir "$scratch/mine"
 echo mine >"$scratch/mine/settings.json"
 run 1 demo --out "$scratch/mine" --steps 3

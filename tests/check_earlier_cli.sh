@@ -1,9 +1,9 @@
 #!/bin/sh
-# check_earlier_cli.sh DSMOE DATA - what an earlier version wrote, with other hashes, is still read:
-# DATA/earlier has a run and a run of low-rank additions over its model, both stopped after 2 of 4 steps.
+# check_earlier_cli.sh DSMOE DATA - files of an earlier version, with other hashes, can still be read:
+# DATA/earlier has a run, and a run of low-rank adapters for its model, both stopped after 2 of 4 steps.
 . "$(dirname "$0")/cli_checks.sh"
 
-fresh() { # both runs as they were, except for the places that they name
+fresh() { # both runs in their original state, with the paths in them adjusted
     rm -rf "$scratch/earlier"
     cp -R "$data/earlier" "$scratch/"
     sed -i "s|/tmp/earlier|$scratch/earlier|" "$scratch"/earlier/*/settings.json
@@ -11,14 +11,14 @@ fresh() { # both runs as they were, except for the places that they name
 resume() { # expected exit code, which of the runs
     run "$1" train --resume "$scratch/earlier/$2" -t 2
 }
-flip() { # the last byte of a file
+flip() { # changes the last byte of a file
     size=$(($(wc -c <"$1") - 1))
     head -c "$size" "$1" >"$1.new"
     printf '\377' >>"$1.new"
     mv "$1.new" "$1"
 }
 
-# ---- they go on, with the data that are there
+# ---- both runs continue with the existing data cache
 for name in run tune; do
     fresh
     resume 0 $name
@@ -31,7 +31,7 @@ for name in run tune; do
     says "step 6/6"
 done
 
-# ---- or with the same text put into a new one, but not with another text
+# ---- or with a new cache of the same text, but not with another text
 fresh
 rm "$scratch/earlier/run/data.cache"
 resume 0 run
@@ -41,7 +41,7 @@ echo "One more." >>"$scratch/earlier/text/sums.txt"
 resume 1 run
 one_message "the data have changed since this run began"
 
-# ---- damage is found by the old hashes
+# ---- damage is found with the old hashes
 for file in model.safetensors training.safetensors config.json; do
     fresh
     flip "$scratch/earlier/run/checkpoints/step-00000002/$file"
@@ -54,7 +54,7 @@ resume 0 run
 cmp -s "$scratch/earlier/run/data.cache" "$data/earlier/run/data.cache" &&
     complain "the damaged data cache was used"
 
-# ---- and so is another base
+# ---- and so is a changed base model
 fresh
 flip "$scratch/earlier/run/checkpoints/step-00000002/model.safetensors"
 resume 1 tune

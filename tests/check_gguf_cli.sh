@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_gguf_cli.sh DSMOE DATA - every command that takes a model takes a .gguf file, finds the tokenizer in it
-# and says the same as of the folder with the same weights.
+# check_gguf_cli.sh DSMOE DATA - every command that takes a model takes a .gguf file, finds the tokenizer in
+# it and prints the same as for the folder with the same weights.
 . "$(dirname "$0")/cli_checks.sh"
 
 tokenizer=$data/text_cli
@@ -13,7 +13,7 @@ while [ $i -lt 60 ]; do
     i=$((i + 1))
 done >"$scratch/text"
 
-# ---- the same words for both, but for the name
+# ---- the same output for both, except for the name
 same() { # arguments of a command; MODEL stands for the model
     for model in folder model.gguf; do
         arguments=$(printf '%s\n' "$@" | sed "s|MODEL|$scratch/$model|")
@@ -45,7 +45,7 @@ input=$scratch/said
 run 0 chat -m "$scratch/model.gguf" -n 3 --temp 0
 input=/dev/null
 
-# ---- training goes on from a file as from the folder
+# ---- training starts from a file as it does from the folder
 for model in folder model.gguf; do
     run 0 train --init "$scratch/$model" --data "$scratch/text" --out "$scratch/run-$model" --steps 2 \
         --batch 2 --seq 16 --quiet
@@ -55,7 +55,7 @@ cmp -s "$scratch/run-folder/latest/model.safetensors" \
 run 0 train --init "$scratch/q8.gguf" --data "$scratch/text" --out "$scratch/run-q8" --steps 1 --batch 1 \
     --seq 16 --quiet
 
-# ---- what is no model
+# ---- files that are not models
 run 1 generate -m "$scratch/nothing.gguf" -p a
 one_message "$scratch/nothing.gguf"
 run 1 generate -m "$scratch/text" -p a

@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_hangup_cli.sh DSMOE DATA PTY_RUN - a connection that drops, a terminal that closes, a reader that goes
-# away: long work saves or cleans up as it does for SIGTERM, and goes on under nohup.
+# check_hangup_cli.sh DSMOE DATA PTY_RUN - a connection that drops, a terminal that closes, a reader that
+# quits: long work saves or cleans up as it does for SIGTERM, and continues under nohup.
 pty_run=$3
 . "$(dirname "$0")/cli_checks.sh"
 
@@ -9,7 +9,7 @@ small_data
 endless="--data $scratch/text --config $scratch/config.json --vocab-size 270 --steps 100000000 --batch 2 --seq 16
     --save-every 0 --eval-every 0 --sample-every 0 --log-every 2 --report-every 100000000 -t 1"
 
-wait_for() { # text in a file
+wait_for() { # text, file
     tries=0
     until grep -q "$1" "$2" || [ $tries -gt 200 ]; do
         sleep 0.05
@@ -17,7 +17,7 @@ wait_for() { # text in a file
     done
 }
 
-saved() { # a run that ended early has a checkpoint and can go on
+saved() { # a run that ended early has a checkpoint and can be resumed
     set -- "$1"/checkpoints/step-*
     [ -e "$1/model.safetensors" ] || { complain "no checkpoint"; return; }
     run 0 inspect -m "$1"
@@ -36,7 +36,7 @@ code=$?
 shows "stopped after step" "dsmoe train --resume $scratch/signal"
 saved "$scratch/signal"
 
-# ---- under nohup it is not heard
+# ---- it is ignored under nohup
 # shellcheck disable=SC2086
 (trap '' HUP && exec "$dsmoe" train $endless --out "$scratch/nohup" >"$out" 2>"$err") &
 process=$!
@@ -51,7 +51,7 @@ wait $process
 code=$?
 [ $code -eq 130 ] || complain "exit code $code, 130 is expected"
 
-# ---- the terminal closes: writing to it fails from then on
+# ---- the terminal closes, and writing to it fails from then on
 arguments="train on a terminal that closes"
 # shellcheck disable=SC2086
 "$pty_run" --hang-up "loss" "$dsmoe" train $endless --out "$scratch/terminal" >"$out" 2>"$err"
@@ -59,7 +59,7 @@ code=$?
 [ $code -lt 128 ] || [ $code -eq 130 ] || complain "it was killed: exit code $code"
 saved "$scratch/terminal"
 
-# ---- whoever reads the messages goes away
+# ---- the reader of the messages quits
 arguments="train ... 2>&1 | head"
 mkfifo "$scratch/pipe"
 head -n 8 <"$scratch/pipe" >"$err" &
@@ -69,7 +69,7 @@ code=$?
 [ $code -lt 128 ] || [ $code -eq 130 ] || complain "it was killed: exit code $code"
 saved "$scratch/pipe-run"
 
-# ---- what is half done is removed
+# ---- incomplete output is removed
 arguments="init and kill -HUP"
 "$dsmoe" init --preset 2b --layers 6 "$scratch/half" >"$out" 2>"$err" &
 process=$!

@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_headers.sh INCLUDE - each public header compiles alone and twice in a row, as plain C11 and as C++, without a
-# warning; and dsmoe.h includes all of them.
+# check_headers.sh INCLUDE - each public header compiles without warnings, alone and included twice, as plain
+# C11 and as C++; and dsmoe.h includes all of them.
 set -eu
 
 cd "$1"

@@ -1,12 +1,12 @@
 #!/bin/sh
-# check_inspect_cli.sh DSMOE DATA - eval and inspect as a person or a script meets them.
+# check_inspect_cli.sh DSMOE DATA - `dsmoe eval` and `dsmoe inspect` as a person or a script uses them.
 . "$(dirname "$0")/cli_checks.sh"
 
-number() { # the value of a member of the JSON on the output
+number() { # prints the value of a member of the JSON output
     sed -n "s/.*\"$1\": \([0-9.e+-]*\).*/\1/p" "$out" | head -n 1
 }
 
-close() { # two numbers that must agree
+close() { # two numbers that must nearly agree
     awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !(a != "" && d < 2e-6 && d > -2e-6) }' ||
         complain "$1 where $2 is expected"
 }
@@ -32,7 +32,7 @@ for command in eval inspect; do
     usage surplus
 done
 
-# ---- eval: the two sequences of the reference, whose mean loss it gives
+# ---- eval: the two sequences of the reference give its mean loss
 echo "$row0" >"$ids"
 run 0 eval -m "$base" -f "$ids" --ids --json
 is_json
@@ -47,7 +47,7 @@ shows "cross entropy" perplexity "39 of 40" tokens/s
 silent
 if grep -q 'bits per byte' "$out"; then complain "bytes of a text that is not known"; fi
 
-# windows of two tokens moved by one see pairs
+# windows of two tokens with stride one see pairs
 pairs=
 for pair in "64 112" "112 85" "85 105"; do
     echo "$pair" >"$ids"
@@ -58,7 +58,7 @@ echo 64 112 85 105 >"$ids"
 run 0 eval -m "$base" -f "$ids" --ids --json -c 2 --stride 1
 shows '"windows": 3' '"scored": 3'
 close "$(number cross_entropy)" "$(echo "$pairs" | awk '{ printf "%.9f", ($1 + $2 + $3) / 3 }')"
-# every token counts once, whatever the stride
+# every token counts once, for any stride
 echo "$row0 $row1" >"$ids"
 for stride in 1 5 14 15; do
     run 0 eval -m "$base" -f "$ids" --ids --json -c 16 --stride $stride
@@ -75,7 +75,7 @@ for wrong in 0 1 -1 abc ''; do
     usage ctx-size
 done
 
-# what cannot be
+# wrong calls
 : >"$scratch/empty"
 echo 5 >"$scratch/one"
 echo 5 128 >"$scratch/large"
@@ -95,13 +95,13 @@ run 1 eval -m "$base" -f "$ids"
 one_message "tokenizer.json: cannot open"
 one_message --ids
 
-# longer than the model was made for: allowed, with a word of warning
+# longer than the model's maximum: allowed, with a warning
 awk -v row="$row0" 'BEGIN { for (i = 0; i < 14; i++) print row }' >"$scratch/long"
 run 0 eval -m "$base" -f "$scratch/long" --ids -c 540 --json
 one_message 512
 shows '"n_ctx": 540' '"scored": 559'
 
-# Ctrl-C: what is known so far
+# Ctrl-C: the results so far are printed
 awk -v row="$row0" 'BEGIN { for (i = 0; i < 2000; i++) print row }' >"$scratch/endless"
 arguments="eval, interrupted"
 "$dsmoe" eval -m "$base" -f "$scratch/endless" --ids -c 256 --stride 1 --json >"$out" 2>"$err" &
@@ -117,7 +117,7 @@ interrupted $!
 one_message "of 8 probes"
 is_json
 
-# ---- eval: how the cache keeps keys and values
+# ---- eval: types of the KV cache
 echo "$row0 $row1" >"$ids"
 run 0 eval -m "$base" -f "$ids" --ids --json
 exact=$(number cross_entropy)
@@ -131,7 +131,7 @@ for wrong in bf16 q4_0 f17 ''; do
     usage --kv-type
 done
 
-# ---- eval: against another model
+# ---- eval: compared with another model
 run 0 eval -m "$base" --against "$base" -f "$ids" --ids --json
 is_json
 silent
@@ -163,7 +163,7 @@ one_message interrupted
 echo "$row0 $row1" >"$ids"
 run 0 eval -m "$base" -f "$ids" --ids --json
 plain=$(number cross_entropy)
-run 0 eval -m "$base" -f "$ids" --ids --json --experts 4 # as many as ever
+run 0 eval -m "$base" -f "$ids" --ids --json --experts 4 # the model's own number
 close "$(number cross_entropy)" "$plain"
 shows '"num_experts_per_tok": 4' '"n_shared_experts": 2' '"n_masked": 0'
 run 0 eval -m "$base" -f "$ids" --ids --probes
@@ -176,7 +176,7 @@ is_json
 silent
 shows '"scored": 79' '"interrupted": false'
 cp "$out" "$scratch/probes"
-probe_row() { # the cross entropy of a probe
+probe_row() { # prints the cross entropy of a probe
     sed -n "/\"name\": \"$1\"/{n;s/.*\"cross_entropy\": \([0-9.]*\).*/\1/p;}" "$scratch/probes"
 }
 close "$(probe_row none)" "$plain"
@@ -212,7 +212,7 @@ for probe in --probes --replace-shared "--mask-top 0.1" "--experts 1"; do
     one_message dense
 done
 
-# ---- inspect: what a model is
+# ---- inspect: a model's properties
 run 0 inspect -m "$base"
 shows "3 layers" "routed experts" 137,040 90,960 f32 "KV cache" workspace "a token reads" \
     "sequence of 512"
@@ -281,7 +281,7 @@ for part in '<html lang="en">' '<title>Experts of base</title>' 'name="viewport"
     '>share of the choices</text>' '>entropy</text>' ' of 80 tokens' 'data-name="chosen by"' '% of '; do
     grep -qF -- "$part" "$page" || complain "no '$part' on it"
 done
-# rows and columns of a matrix are the experts that were chosen, each once, and there is a count for each two of them
+# rows and columns of a matrix are the chosen experts, each once, with a count for each pair of them
 sed -n 's/.*data-experts="\([0-9,]*\)".*data-pairs="\([0-9a-z,]*\)".*/\1 \2/p' "$page" >"$scratch/matrices"
 chosen=$(grep -o 'class="hit" x="[0-9]*" y="[01]"[^>]*><title>layer [12], expert [0-9]*: chosen by [1-9]' "$page" | wc -l)
 awk -v chosen="$chosen" '
@@ -304,19 +304,19 @@ run 2 inspect -m "$base" --routing "$ids" --ids --html ""
 usage --html
 [ ! -s "$out" ] || complain "work that was in vain"
 
-# a narrow terminal: the map and the lines of the layers fit
+# a narrow terminal: the map and the lines for the layers fit
 if command -v script >/dev/null; then
     arguments="inspect on 40 columns"
     call="stty cols 40; '$dsmoe' inspect -m '$base' --routing '$ids' --ids"
     script -qec "$call" /dev/null </dev/null >"$out" 2>"$err"
     shows "most used"
-    # one byte of each character: those that continue one are left out
+    # counts one byte of each character, by leaving out continuation bytes
     wide=$(LC_ALL=C tr -d '\r\200-\277' <"$out" | LC_ALL=C grep -aE '^ +[12] ' |
         LC_ALL=C awk 'length($0) > 40' | wc -l)
     [ "$wide" -eq 0 ] || complain "$wide lines are wider than 40 columns"
 fi
 
-# ---- text
+# ---- with texts
 model=$scratch/tiny
 run 0 init --preset tiny --layers 1 --seed 1 -t 2 --tokenizer "$data/text_cli" "$model"
 printf 'Any <b>bold</b> text & more, the more the \303 merrier\n' >"$scratch/text"
@@ -337,7 +337,7 @@ done
 run 0 inspect -m "$model" --routing "$scratch/text" --json
 shows '"text": "<"' '"text": "�"'
 
-# ---- a full disk is not silence
+# ---- a full disk is reported
 fails_on_full_disk "eval -m $base -f $ids --ids" "eval -m $base -f $ids --ids --probes" "inspect -m $base" \
     "inspect -m $base --routing $ids --ids --json"
 

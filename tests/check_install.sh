@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs into a scratch prefix and builds the example there as a user would, by pkg-config and by CMake.
+# Installs into a scratch prefix and builds the example with it, as a user would, by pkg-config and by CMake.
 #   check_install.sh BUILD EXAMPLE
 set -eu
 build=$1
@@ -14,7 +14,7 @@ cmake --install "$build" --prefix "$prefix" >/dev/null
 libdir=$(dirname "$(find "$prefix" -name libdsmoe.so | head -n 1)")
 [ -f "$libdir/libdsmoe.a" ] || { echo "no libdsmoe.a"; exit 1; }
 
-if [ -f "$build/dsmoe_mpi.so" ]; then # where the command looks for it
+if [ -f "$build/dsmoe_mpi.so" ]; then # the command looks for it there
     [ -f "$libdir/dsmoe/dsmoe_mpi.so" ] || { echo "no plugin for Open MPI"; exit 1; }
 fi
 
@@ -50,8 +50,8 @@ runs "$scratch/project/build/user_static"
 needs_library "$scratch/project/build/user" || { echo "dsmoe::dsmoe is not the shared library"; exit 1; }
 ! needs_library "$scratch/project/build/user_static" || { echo "dsmoe::dsmoe_static is not the archive"; exit 1; }
 
-# Where the packages to link the archive with are missing, the shared library is found, and who asks for
-# the archive is told which they are.
+# If packages for linking the archive are missing, the shared library is still found, and a project that asks
+# for the archive is told which packages are missing.
 cat >"$scratch/project/CMakeLists.txt" <<'EOF'
 cmake_minimum_required(VERSION 3.16)
 project(user C)
@@ -69,7 +69,7 @@ if env -u PKG_CONFIG_PATH cmake -S "$scratch/project" -B "$scratch/project/witho
 fi
 grep -q 'jansson' "$scratch/log" || { cat "$scratch/log"; exit 1; }
 
-# At last, an installation that has the archive alone.
+# Finally, an installation with only the archive.
 rm "$libdir"/libdsmoe.so*
 # shellcheck disable=SC2046  # the flags are meant to be split
 cc "$example" $(pkg-config --static --cflags --libs dsmoe) -o "$scratch/by_pkg_config_static"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_latent_cli.sh DSMOE DATA - every command with tiny models of V2's and V3's kind: attention over a latent, gates of
-# softmax and of sigmoids, in groups and not.
+# check_latent_cli.sh DSMOE DATA - every command with tiny models like V2 and V3: latent attention, and gates
+# with softmax or sigmoid, with and without groups.
 . "$(dirname "$0")/cli_checks.sh"
 
 text=$scratch/text
@@ -33,7 +33,7 @@ for kind in tiny-v2 tiny-v3 v2-lite moonlight; do
     shows "$work/report.html"
     [ -s "$work/report.html" ] || complain "no report"
 
-    # ---- looking at it
+    # ---- inspect
     run 0 inspect -m "$work"
     shows "2 heads of 8 + 8" "latent: keys and values of 12 from 24 numbers a token" "gate  "
     case $kind in
@@ -41,7 +41,7 @@ for kind in tiny-v2 tiny-v3 v2-lite moonlight; do
     tiny-v3) shows "sigmoid, choice corrected by a bias, experts of 4 of 8 groups, normalised, times 2.5" "queries from 12" ;;
     moonlight) shows "sigmoid, choice corrected by a bias, normalised, times 2.446" ;;
     esac
-    case $kind in # gates with a bias: its range in each layer
+    case $kind in # gates with a bias show its range in each layer
     *v2*) ! grep -q "bias of gates" "$out" || complain "a bias that the gates do not have" ;;
     *) shows "bias of gates layer    lowest      mean   highest" ;;
     esac
@@ -62,7 +62,7 @@ for kind in tiny-v2 tiny-v3 v2-lite moonlight; do
     run 0 plan --config "$work" --ranks 2 --network 1 --gflops 10 --json
     is_json
 
-    # ---- files, both ways; types of 32 numbers fit the width, and others have stand-ins
+    # ---- conversions both ways; the width is a multiple of 32, so types with longer blocks are replaced
     run 0 convert "$work/latest" "$scratch/m.gguf" --force -t 1
     run 0 convert "$scratch/m.gguf" "$scratch/back" -t 1
     cmp -s "$work/latest/model.safetensors" "$scratch/back/model.safetensors" || complain "another model after GGUF"
@@ -75,7 +75,7 @@ for kind in tiny-v2 tiny-v3 v2-lite moonlight; do
     run 0 eval -m "$work" -f "$text" --probes --json -t 1
     is_json
 
-    # ---- writing: the folder, the file and the quantised file
+    # ---- generating: from the folder, the file and the quantised file
     run 0 generate -m "$work" -p "the red" -n 8 --temp 0 -t 1
     cp "$out" "$scratch/greedy"
     run 0 generate -m "$scratch/m.gguf" -p "the red" -n 8 --temp 0 -t 2
@@ -88,7 +88,7 @@ for kind in tiny-v2 tiny-v3 v2-lite moonlight; do
     is_json
     run 0 train --data "$text" --init "$scratch/m.gguf" --out "$work-tuned" --steps 2 --seq 16 --batch 1 --quiet -t 1
 
-    # ---- low-rank additions, and the experts that a text uses most
+    # ---- low-rank adapters, and the experts that a text uses most
     run 0 train --data "$text" --init "$work/latest" --train lora --out "$work-lora" --steps 2 --seq 16 --batch 1 --quiet -t 1
     run 0 generate -m "$work" --lora "$work-lora" -p "the red" -n 4 --temp 0 -t 1
     run 0 merge "$work/latest" "$work-lora" "$work-merged" -t 1
@@ -100,7 +100,7 @@ for kind in tiny-v2 tiny-v3 v2-lite moonlight; do
     usage "--expert-score and --experts cannot be used together"
 done
 
-# ---- a layer more than the model has, as V3's that foretells a token more: named, and not used
+# ---- one layer too many, like V3's layer that predicts a further token: named, and not used
 cp -rL "$scratch/tiny-v3/latest" "$scratch/ahead"
 sed 's/"num_hidden_layers": 2/"num_hidden_layers": 1/; s/^{/{"num_nextn_predict_layers": 1,/' \
     "$scratch/tiny-v3/latest/config.json" >"$scratch/ahead/config.json"
@@ -119,7 +119,7 @@ rm "$scratch/tiktoken/tokenizer.json"
 run 1 generate -m "$scratch/tiktoken" -p "the red" -n 4 -t 1
 one_message "$scratch/tiktoken" "tiktoken.model" "needs a tokenizer.json" ".gguf"
 
-# ---- what is refused
+# ---- refused calls
 run 2 init --preset tiny --kv-rank 8 "$scratch/no"
 usage "latent attention" "model_type \"deepseek\""
 run 2 init --preset tiny-v3 --routed 12 "$scratch/no"

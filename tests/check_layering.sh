@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_layering.sh SOURCE - dependencies between the rooms of SOURCE/src point one way: each room
-# includes only what it may, and each foreign library is known to one file.
+# check_layering.sh SOURCE - dependencies between the folders of SOURCE/src point one way: each folder
+# includes only what it may, and each external library is used by one file only.
 set -eu
 
 cd "$1/src"
@@ -11,14 +11,14 @@ complain() { # lines of file:line:include, what is wrong with them
     failed=1
 }
 
-# room, and the rooms it may include beside the public header
+# a folder, and the folders it may include in addition to the public header
 may_include() {
-    room=$1
+    module=$1
     shift
-    allowed=$(printf '%s|' "$room" "$@")
-    found=$(grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' --include='*.[ch]' "$room" |
+    allowed=$(printf '%s|' "$module" "$@")
+    found=$(grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' --include='*.[ch]' "$module" |
         grep -vE "\"((${allowed%|})/[a-z0-9_]+\\.h|dsmoe\\.h)\"" || true)
-    [ -z "$found" ] || complain "$found" "may include only:$(printf ' %s' "$room" "$@")"
+    [ -z "$found" ] || complain "$found" "may include only:$(printf ' %s' "$module" "$@")"
 }
 
 may_include base
@@ -37,17 +37,17 @@ may_include study base formats kernels moe model engine train report
 may_include probe base kernels
 may_include verify base kernels formats moe model engine train probe
 may_include serve base formats text
-may_include cli base formats model study report serve peers # the plugin that joins ranks is the command's to load
+may_include cli base formats model study report serve peers # the command loads the plugin that joins ranks
 
-# a room that is not in the list above would go unchecked
-for room in */; do
-    case ${room%/} in
+# a folder that is not in the list above would not be checked
+for module in */; do
+    case ${module%/} in
     base | kernels | formats | text | peers | moe | model | adapt | engine | convert | train | study | report | probe | verify | serve | cli) ;;
-    *) complain "$room" "a room without a rule in tests/check_layering.sh" ;;
+    *) complain "$module" "a module without a rule in tests/check_layering.sh" ;;
     esac
 done
 
-# what, in which file alone
+# a pattern, and the only file that may contain it
 only_in() {
     found=$(grep -rnE "$1" --include='*.[ch]' . | grep -v "^\\./$2:" || true)
     [ -z "$found" ] || complain "$found" "belongs into src/$2"

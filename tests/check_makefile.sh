@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_makefile.sh SOURCE - the Makefile builds and installs the tree it stands in, and only what is
-# installed. It stands here before a tree of one file, which is built at once.
+# check_makefile.sh SOURCE - the Makefile builds and installs the tree it is in, and only what is to be
+# installed. Here it is used with a tree of one file, which is built in a moment.
 set -eu
 source=$1
 scratch=$(mktemp -d)
@@ -16,7 +16,7 @@ tree=$scratch/tree
 mkdir -p "$tree/scripts"
 cp "$source/Makefile" "$tree"
 cp "$source/scripts/configure.sh" "$tree/scripts" 2>/dev/null || true
-echo 'exit 0' >"$tree/scripts/deps.sh" # a test installs no packages
+echo 'exit 0' >"$tree/scripts/deps.sh" # do not install packages in a test
 cat >"$tree/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.16)
 project(tree NONE)
@@ -43,7 +43,7 @@ run_make() { # folder, then words for make
     }
 }
 
-installs() { # folder, the name that its files must hold
+installs() { # folder, expected content of its files
     rm -rf "$scratch/stage"
     run_make "$1" install DESTDIR="$scratch/stage" PREFIX=/opt/it
     for file in dsmoe shared archive; do
@@ -52,7 +52,7 @@ installs() { # folder, the name that its files must hold
     [ ! -e "$1/build/tests_were_built" ] || fail "make install builds the tests"
 }
 
-# What failed once for want of something is tried again, and does not need a make clean.
+# If configuring failed because something was missing, the next make tries again, without make clean.
 for attempt in first second; do
     ! make -C "$tree" >"$scratch/log" 2>&1 || fail "the $attempt make hides that configuring failed"
     grep -q "something that it needs is missing" "$scratch/log" || {
@@ -73,7 +73,7 @@ mv "$scratch/copy" "$scratch/moved"
 echo moved >"$scratch/moved/name"
 installs "$scratch/moved" moved
 
-# A folder of this tree is kept, by whatever path the tree is reached.
+# The build folder is kept, whatever path leads to the tree.
 touch "$scratch/moved/build/kept"
 ln -s moved "$scratch/link"
 installs "$scratch/moved" moved

@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_output_cli.sh DSMOE DATA - what commands may overwrite: never an input, a file only with --force and only one
-# of the same kind, and only folders that are new or empty are filled. docs/files.md has the rule.
+# check_output_cli.sh DSMOE DATA - what commands may overwrite: never an input; a file only with --force and
+# only if it is of the same kind; and only new or empty folders are filled. docs/files.md has the rule.
 . "$(dirname "$0")/cli_checks.sh"
 
 model=$scratch/model
@@ -12,14 +12,14 @@ while [ $i -lt 40 ]; do
 done >"$scratch/text"
 cp "$scratch/text" "$scratch/kept"
 
-unchanged() { # files that must still be what "$scratch/kept" is
+unchanged() { # files that must still be the same as "$scratch/kept"
     for file in "$@"; do
         cmp -s "$scratch/kept" "$file" || complain "$file has changed"
     done
 }
 
-# Arguments of a command that would write over one of its inputs; OUT stands for its output and IN for that input,
-# which is given. It is refused under every name of the file, --force or not.
+# The command must refuse to write over one of its inputs, under every name of the file, with and without
+# --force. In the arguments OUT stands for its output and IN for the input, which is the first argument here.
 never_an_input() {
     given=$1
     shift
@@ -38,8 +38,8 @@ never_an_input() {
     rm "$scratch"/soft* "$scratch"/hard*
 }
 
-# Arguments of a command that writes a file, and a file of that kind: it is there once, stays without --force and
-# is replaced with it. A file of another kind stays, and so does what lies where it cannot be written.
+# The command must write its output once, keep it without --force, and replace it with --force. It must keep
+# a file of another kind, and anything in the way.
 writes_a_file() { # path, arguments with OUT
     path=$1
     shift
@@ -64,7 +64,7 @@ writes_a_file() { # path, arguments with OUT
         run 1 $(printf '%s\n' "$@" | sed "s|^OUT\$|$scratch/folder.gguf|") $force
         one_message "$scratch/folder.gguf" "not a regular file"
     done
-    : >"$scratch/mine.gguf" # nothing is lost
+    : >"$scratch/mine.gguf" # an empty file may be replaced
     # shellcheck disable=SC2046
     run 0 $(printf '%s\n' "$@" | sed "s|^OUT\$|$scratch/mine.gguf|")
     # shellcheck disable=SC2046
@@ -74,7 +74,7 @@ writes_a_file() { # path, arguments with OUT
     [ -z "$(find "$scratch" -name '*.partial')" ] || complain "a partial file is left"
 }
 
-# A folder with files of somebody is not filled, and nothing comes into it.
+# A folder that contains files of others must not be filled, and nothing must be written to it.
 fills_no_foreign_folder() { # arguments with OUT
     mkdir "$scratch/texts"
     cp "$scratch/text" "$scratch/texts/letter.txt"
@@ -97,7 +97,7 @@ one_message "$model"
 mkdir "$scratch/empty"
 run 0 convert "$scratch/a.gguf" "$scratch/empty"
 
-ln -s a.gguf "$scratch/link.gguf" # a link gives way, what it leads to stays
+ln -s a.gguf "$scratch/link.gguf" # a link is replaced, its target is kept
 cp "$scratch/a.gguf" "$scratch/first"
 run 0 quantize "$model" "$scratch/link.gguf" --type q8_0 --force
 [ ! -L "$scratch/link.gguf" ] || complain "the link is still there"
@@ -108,15 +108,15 @@ writes_a_file "$scratch/i.gguf" imatrix -m "$model" -f "$scratch/text" -o OUT -c
 never_an_input "$scratch/text" imatrix -m "$model" -f IN -o OUT
 never_an_input "$scratch/a.gguf" imatrix -m IN -f "$scratch/text" -o OUT
 never_an_input "$scratch/i.gguf" quantize "$model" OUT --type q8_0 --imatrix IN
-run 1 imatrix -m "$model" -f "$scratch/text" -o "$scratch/a.gguf" --force # a model is another kind
+run 1 imatrix -m "$model" -f "$scratch/text" -o "$scratch/a.gguf" --force # a model is a file of another kind
 one_message "$scratch/a.gguf" "choose another name"
 run 1 quantize "$model" "$scratch/i.gguf" --type q8_0 --force
 one_message "$scratch/i.gguf" "choose another name"
-cp "$scratch/a.gguf" "$scratch/b.gguf.partial" # what is read is not written over on the way either
+cp "$scratch/a.gguf" "$scratch/b.gguf.partial" # the partial file must not replace an input either
 run 1 convert "$scratch/b.gguf.partial" "$scratch/b.gguf"
 one_message "$scratch/b.gguf" "inputs"
 cmp -s "$scratch/a.gguf" "$scratch/b.gguf.partial" || complain "the input has changed"
-echo "a letter" >"$scratch/b.gguf.partial" # nor is what is there under that name
+echo "a letter" >"$scratch/b.gguf.partial" # nor any other file with that name
 cp "$scratch/b.gguf.partial" "$scratch/letter"
 for force in "" --force; do
     # shellcheck disable=SC2086
@@ -135,7 +135,7 @@ run 1 tokenizer train --data "$scratch/text" --out "$scratch/precious" --vocab-s
 one_message "$scratch/precious/tokenizer.json: already exists and is not a tokenizer"
 grep -q precious "$scratch/precious/tokenizer.json" || complain "somebody's file has changed"
 
-# ---- whether the output can be written is seen first of all
+# ---- the output is checked before anything else
 for call in "imatrix -m $scratch/none -f $scratch/text -o" "convert $scratch/none" \
     "quantize $scratch/none --type q8_0" "inspect -m $scratch/none --routing $scratch/text --html"; do
     # shellcheck disable=SC2086
@@ -150,7 +150,7 @@ fills_no_foreign_folder init --preset tiny --layers 1 OUT
 run 1 init --preset tiny --layers 1 "$model"
 one_message "$model" "new or empty"
 
-# ---- tokenizer train, and a model that joins the tokenizer
+# ---- tokenizer train, and a model made for the tokenizer
 fills_no_foreign_folder tokenizer train --data "$scratch/text" --out OUT
 run 0 tokenizer train --data "$scratch/text" --out "$scratch/tokenizer"
 cp "$scratch/tokenizer/tokenizer.json" "$scratch/first"
@@ -168,18 +168,18 @@ one_message "$scratch/tokenizer" "new or empty"
 # ---- train, report, ablate
 fills_no_foreign_folder train --data "$scratch/text" --steps 1 --out OUT
 fills_no_foreign_folder ablate --data "$scratch/text" --out OUT
-mkdir "$scratch/own" # a config.json alone is not a model yet: the run trains its tokenizer beside it
+mkdir "$scratch/own" # a config.json alone is not a model: the run trains its tokenizer in the same folder
 cp "$model/config.json" "$scratch/own"
 run 0 train --data "$scratch/text" --steps 1 --batch 1 --seq 8 --out "$scratch/own" --config "$scratch/own/config.json" \
     --quiet
 mkdir "$scratch/run"
-cp "$model/config.json" "$scratch/run" # what the run reads may lie there
+cp "$model/config.json" "$scratch/run" # files that the run reads may be in its folder
 cp "$model/tokenizer.json" "$scratch/run"
 run 0 train --data "$scratch/text" --steps 1 --batch 1 --seq 8 --out "$scratch/run" --config "$scratch/run/config.json" \
     --tokenizer "$scratch/run/tokenizer.json" --quiet
 cp "$scratch/run/metrics.jsonl" "$scratch/first"
 echo old >"$scratch/run/report.html"
-run 0 report "$scratch/run" # the run's own page needs no --force
+run 0 report "$scratch/run" # the run's own page is replaced without --force
 grep -q DOCTYPE "$scratch/run/report.html" || complain "the page is not made again"
 rm "$scratch/run/report.html"
 ln "$scratch/run/metrics.jsonl" "$scratch/run/report.html"
@@ -196,13 +196,13 @@ one_message "is one of the inputs"
 unchanged "$scratch/text"
 
 # ---- chat: /save
-save() { # lines that are typed
+save() { # lines to type
     printf '%s\n' "$@" >"$scratch/typed"
     input=$scratch/typed
     run 0 chat -m "$model" -n 1 --temp 0 --quiet
     input=/dev/null
 }
-save hello "/save $scratch/talk.json" again "/save $scratch/talk.json" # its own is refreshed
+save hello "/save $scratch/talk.json" again "/save $scratch/talk.json" # the chat may replace its own file
 says "2 messages saved" "4 messages saved"
 cp "$scratch/talk.json" "$scratch/first"
 save hello "/save $scratch/talk.json"
@@ -214,7 +214,7 @@ for force in "" "--force "; do
     save "/save $force$scratch/text"
     says "$scratch/text" "choose another name"
     unchanged "$scratch/text"
-    save "/save $force$scratch/typed" # standard input is one as well
+    save "/save $force$scratch/typed" # standard input is an input, too
     says "is one of the inputs"
 done
 

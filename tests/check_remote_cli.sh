@@ -11,7 +11,7 @@ trap 'kill $servers 2>/dev/null; rm -rf "$scratch"' EXIT
 model=$scratch/model
 run 0 init --preset tiny --layers 1 --seed 1 -t 2 --tokenizer "$data/text_cli" "$model"
 
-wait_for() { # a command that will succeed soon
+wait_for() { # a command that will soon succeed
     i=0
     until "$@" || [ $i -ge 600 ]; do
         sleep 0.1
@@ -19,7 +19,7 @@ wait_for() { # a command that will succeed soon
     done
 }
 
-serve() { # name, options: a server whose address is in $scratch/NAME.url once it can be asked
+serve() { # name, options: starts a server and writes its address to $scratch/NAME.url when it is ready
     name=$1
     shift
     arguments="serve $*"
@@ -33,18 +33,18 @@ serve large --port 0 -c 400000
 serve locked --unix "$scratch/socket" --api-key s3cret
 small=$(cat "$scratch/small.url") large=$(cat "$scratch/large.url")
 
-# Letters alone, so that texts of a model that knows nothing can be compared.
+# Favours letters, so that texts of this untrained model can be compared.
 printf 'abcdefg ' >"$input"
 run 0 tokenize -m "$model"
-read -r _ ids <"$out" # after the token that begins a text
+read -r _ ids <"$out" # without BOS
 letters=
 for id in $ids; do letters="$letters -l $id+60"; done
 
-same() { # what local and remote calls wrote
+same() { # local and remote calls wrote the same
     cmp -s "$scratch/here" "$scratch/there" || complain "not what the model writes here"
 }
 
-# ---- generate: the same text as here, and the same options
+# ---- generate: the same text as locally, and the same options
 : >"$input"
 # shellcheck disable=SC2086  # several arguments
 for options in "--temp 0 -n 20" "-s 3 -n 40" "-s 3 -n 40 --stop ab --echo" "-s 4 --top-k 3 --temp 2 -n 30" "-n 0"; do
@@ -75,7 +75,7 @@ printf '\377\376' >"$input"
 run 1 generate --url "$small" -f "$input"
 one_message "not UTF-8"
 
-# ---- generate: what goes wrong is one line with the address
+# ---- generate: errors are one line with the address
 : >"$input"
 run 1 generate --url http://127.0.0.1:1 -p hello
 one_message "http://127.0.0.1:1: cannot connect: Connection refused"
@@ -89,7 +89,7 @@ one_message "$small/elsewhere: status 404"
 run 1 generate --url "https${small#http}" -p hello
 one_message "https${small#http}: TLS: "
 
-# ---- a Unix socket, and keys, which no message has
+# ---- a Unix socket; and keys, which no message shows
 run 1 generate --unix "$scratch/socket" -p hello
 one_message "$scratch/socket: status 401"
 run 1 generate --unix "$scratch/socket" --api-key s3crat -p hello
@@ -100,7 +100,7 @@ silent
 DSMOE_API_KEY=s3cret run 0 generate --unix "$scratch/socket" -p hello -n 4 --quiet
 silent
 
-# ---- TLS, with a certificate made for this test: it signs itself, and opens nothing
+# ---- TLS, with a self-signed certificate that was made for this test and protects nothing
 cat >"$scratch/cert.pem" <<'CERT'
 -----BEGIN CERTIFICATE-----
 MIIBmzCCAUGgAwIBAgIUYR9QeyMJczG5iM43l/BhzQ1LGQ4wCgYIKoZIzj0EAwIw
@@ -220,7 +220,7 @@ printf 'hello\n' >"$input"
 run 0 chat --url "$small" -n 5 -s 8 --ignore-eos
 says "prompt: " "decode: 5 tokens" "seed: 8"
 
-# ---- a conversation that no longer fits
+# ---- a conversation that has become too long
 i=0
 while [ $i -lt 12 ]; do
     i=$((i + 1))
@@ -238,8 +238,8 @@ $(cat "$scratch/words")
 /save $scratch/forgotten.json"
 says "too long: " "context" "the message is dropped"
 
-# ---- a refusal ends a chat that comes from a pipe, but not one at a terminal
-long=$(printf '%0300d' 0) # longer than a server takes
+# ---- a refusal ends a chat that reads from a pipe, but not one at a terminal
+long=$(printf '%0300d' 0) # longer than the server accepts
 printf 'hello\nagain\n' >"$input"
 run 1 chat --url "$small" --stop "$long"
 one_message "$small: status 400: "

@@ -1,5 +1,5 @@
 #!/bin/sh
-# check_report_cli.sh DSMOE DATA - `dsmoe report` as a person or a script meets it.
+# check_report_cli.sh DSMOE DATA - `dsmoe report` as a person or a script uses it.
 . "$(dirname "$0")/cli_checks.sh"
 
 run 0 report --help

@@ -8,7 +8,7 @@ small_data
 run 0 train --data "$text" --config "$scratch/config.json" --out "$run" --vocab-size 270 --steps 4 --batch 2 \
     --seq 16 --save-every 2 --eval-every 0 --sample-every 0 --quiet -t 1
 
-uses() { # the step that is said to be used, once
+uses() { # the step that the message must name, once
     [ "$(grep -c "using its latest checkpoint" "$err")" -eq 1 ] || complain "no word of the checkpoint, or several"
     says "$run: using its latest checkpoint, step $1"
 }
@@ -39,7 +39,7 @@ uses 4
 shows "100.00 %"
 run 0 imatrix -m "$run" -f "$text" -o "$scratch/imatrix.gguf" --chunks 2
 says "step 4"
-shows "pieces of 16" # what it was made for
+shows "pieces of 16" # the length that it was made for
 [ "$(wc -l <"$err")" -eq 1 ] || complain "a warning of its own default"
 run 0 bench model -m "$run" -p 2 -n 2 -t 1 --seconds 0 --json
 uses 4
@@ -60,7 +60,7 @@ run 0 train --data "$text" --config "$run" --out "$scratch/same" --vocab-size 27
     --quiet -t 1
 uses 4
 
-# ---- the best one is named where it is another one
+# ---- the best checkpoint is named if it is not the latest
 ln -s checkpoints/step-00000002 "$run/best"
 run 0 inspect -m "$run"
 says "step 4; its best on held-out text is $run/best, step 2"
@@ -68,11 +68,11 @@ rm "$run/best"
 ln -s checkpoints/step-00000004 "$run/best"
 run 0 inspect -m "$run"
 one_message "the best on held-out text as well"
-rm "$run/best" "$run/latest" # where there are no links
+rm "$run/best" "$run/latest" # without the links
 run 0 inspect -m "$run"
 uses 4
 
-# ---- a run without a checkpoint, and what only looks like a run
+# ---- a run without a checkpoint, and folders that only look like a run
 rm -rf "$run/checkpoints"
 mkdir "$run/checkpoints"
 run 1 generate -m "$run" -p a

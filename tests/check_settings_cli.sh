@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_settings_cli.sh DSMOE DATA - the settings of `dsmoe train` on the command line: other ones for a
-# run that goes on, options that say nothing where they stand, and messages that name what was typed.
+# check_settings_cli.sh DSMOE DATA - the settings of `dsmoe train` on the command line: changes when a run is
+# resumed, options without effect, and messages that name what was typed.
 . "$(dirname "$0")/cli_checks.sh"
 
 small_data
@@ -9,11 +9,11 @@ small="$place --vocab-size 270 --steps 6 --batch 2 --seq 16 --lr 0.01 --warmup 0
     --eval-every 3 --eval-sequences 2 --sample-every 0 --log-every 2"
 run_dir=$scratch/run
 
-saved() { # a line that the run's settings must have
+saved() { # a line that must be in the run's settings
     grep -qF -- "$1" "$run_dir/settings.json" || complain "no $1 in settings.json"
 }
 
-# ---- the paper's settings say at once what they need
+# ---- training with the paper's settings fails early and states the memory it needs
 sources=$(cd "$(dirname "$0")/.." && pwd)
 for size in 2b 16b; do
     run 1 train --settings "$sources/settings/$size.json" --data "$scratch/text" --out "$scratch/paper"
@@ -21,7 +21,7 @@ for size in 2b 16b; do
     [ ! -e "$scratch/paper" ] || complain "a folder of a run that cannot be"
 done
 
-# ---- a run that goes on takes other settings, defaults among them
+# ---- a resumed run takes other settings, defaults too
 # shellcheck disable=SC2086  # several arguments
 run 0 train $small --out "$run_dir" --stop-after 3 --quiet -t 1
 run 0 train --resume "$run_dir" --steps 8 --lr 0.001 --schedule constant --stop-after 4 -t 1
@@ -39,7 +39,7 @@ run 0 train --resume "$run_dir" --stop-after 6 --seq 16 --vocab-size 270 --confi
 silent
 
 # ---- and refuses the rest by name
-refused() { # the words of the message, options
+refused() { # words of the message, options
     words=$1
     shift
     run 1 train --resume "$run_dir" "$@"
@@ -61,7 +61,7 @@ run 2 train --resume "$run_dir" --dtype q4_0
 usage "--dtype" q4_0
 saved '"seq": 16,'
 
-# ---- a finished run goes on with more steps
+# ---- a finished run continues with more steps
 run 0 train --resume "$run_dir" --quiet -t 1
 shows "8 steps"
 refused "give more --steps" --lr 0.5
@@ -75,8 +75,8 @@ says "recompute true -> false"
 saved '"recompute": false,'
 refused "it is to stop after 11" --lr 0.5 --stop-after 11
 
-# ---- options that say nothing where they stand
-no_effect() { # options, the two that the message names
+# ---- options that have no effect together
+no_effect() { # options, the two names in the message
     # shellcheck disable=SC2086
     run 2 train $place --out "$scratch/no" $1
     usage "$2" "$3"
@@ -99,7 +99,7 @@ echo '{"sample_every": 0}' >"$scratch/blind.json"
 # shellcheck disable=SC2086
 run 2 train $place --out "$scratch/no" --settings "$scratch/blind.json" --sample-prompt x
 usage "--sample-prompt has no effect: --sample-every is 0"
-idle() { # options that the model or the data give nothing to do, words
+idle() { # options without effect on this model or these data, words
     # shellcheck disable=SC2086
     run 1 train $place --out "$scratch/no" $1
     shift
@@ -129,7 +129,7 @@ run 0 train $shards --quiet
 shows '--ids -p "1 2 3"'
 rm -rf "$scratch/no"
 
-# ---- a tokenizer that is not the model's
+# ---- a tokenizer other than the model's
 run 0 tokenizer train --data "$scratch/text" --vocab-size 265 --out "$scratch/other"
 run 0 train --data "$scratch/text" --init "$run_dir/latest" --tokenizer "$scratch/other" --seq 16 --steps 1 \
     --out "$scratch/further" --quiet -t 1
@@ -138,7 +138,7 @@ run 0 train --data "$scratch/text" --init "$run_dir/latest" --tokenizer "$run_di
     --steps 1 --out "$scratch/same" --quiet -t 1
 silent
 
-# ---- what a message names is what was typed
+# ---- messages name what was typed
 # shellcheck disable=SC2086
 run 1 train $place --vocab-size 270 --out "$scratch/no" --seq 100000
 one_message "--seq 100000"
@@ -161,9 +161,9 @@ run 1 train --data "$scratch/text" --config "$scratch/narrow.json" --out "$scrat
 one_message "narrow.json: a vocab_size of 265 is too small for the 270 tokens" "--vocab-size"
 rm -rf "$scratch/no"
 run 1 train --data "$scratch/text" --config "$scratch/none.json" --out "$scratch/no"
-one_message "what --config names"
+one_message "cannot open the path given by --config"
 
-# ---- ends before the last step: time, and a held-out loss that does not improve
+# ---- runs that end before the last step: time is up, or the held-out loss does not improve
 # shellcheck disable=SC2086
 run 0 train $small --out "$scratch/timed" --steps 1000000 --time-limit 0.5s --report-every 1000000 -t 1
 shows "of 1000000, as the time is up, saved as" "resume: dsmoe train --resume $scratch/timed"
@@ -184,7 +184,7 @@ shows "ended after step 12 of 1000"
 no_effect "--patience 3 --eval-every 0" --patience --eval-every
 no_effect "--patience 3 --held-out 0" --patience --held-out
 
-# ---- sizes of a new model, over those of a preset or a configuration
+# ---- sizes of a new model, which override a preset or a configuration
 run 0 train --data "$scratch/text" --out "$scratch/sized" --layers 2 --hidden 16 --heads 4 --kv-heads 2 --moe 8 \
     --routed 6 --shared 2 --k 3 --dense-layers 1 --ffn 24 --vocab-size 270 --seq 16 --batch 2 --steps 2 -t 1
 says "2 layers of width 16, 2 + 6 experts, top-3, 320 token ids"

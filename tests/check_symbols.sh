@@ -1,12 +1,12 @@
 #!/bin/sh
-# check_symbols.sh INCLUDE SHARED ARCHIVE - the libraries define no global name without the prefix
-# dsmoe_, and every function of the public headers.
+# check_symbols.sh INCLUDE SHARED ARCHIVE - every global name in the libraries has the prefix dsmoe_, and
+# they define every function of the public headers.
 set -eu
 
 include=$1 shared=$2 archive=$3
 failed=0
 
-# The names that a header declares: what stands before the parenthesis after DSMOE_API.
+# The names that a header declares: the word before the parenthesis after DSMOE_API.
 declared=$(cat "$include"/dsmoe.h "$include"/dsmoe/*.h | grep -v '^#' | tr '\n' ' ' | grep -oE 'DSMOE_API [^;(]*\(' |
     sed -E 's/.*[ *]([a-z0-9_]+)\($/\1/' | sort -u)
 [ "$(printf '%s\n' "$declared" | wc -l)" -ge 100 ] || {
@@ -14,7 +14,7 @@ declared=$(cat "$include"/dsmoe.h "$include"/dsmoe/*.h | grep -v '^#' | tr '\n' 
     exit 1
 }
 
-# library, nm's options
+# library, options for nm
 defined() {
     library=$1
     shift
@@ -24,7 +24,7 @@ defined() {
         sort -u
 }
 
-check() { # library, the names it defines
+check() { # library, defined names
     strange=$(printf '%s\n' "$2" | grep -v '^dsmoe_' || true)
     for name in $strange; do
         echo "$1: defines $name, which lacks the prefix dsmoe_" >&2

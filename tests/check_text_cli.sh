@@ -1,20 +1,20 @@
 #!/bin/sh
-# check_text_cli.sh DSMOE DATA - generate, chat, tokenize and detokenize as a person or a script meets
-# them: exit codes, what goes to which stream, texts and ids that must be there.
+# check_text_cli.sh DSMOE DATA - generate, chat, tokenize and detokenize as a person or a script uses them:
+# exit codes, what is printed on which stream, and texts and ids that must be there.
 . "$(dirname "$0")/cli_checks.sh"
 input=$scratch/input
 
-is() { # exactly what must be on standard output, without a newline at its end
+is() { # the exact standard output, without a newline at its end
     printf '%s' "$1" >"$scratch/expected"
     cmp -s "$out" "$scratch/expected" || complain "the output is not '$1'"
 }
 
-line() { # the one line of standard output
+line() { # the only line of standard output
     printf '%s\n' "$1" >"$scratch/expected"
     cmp -s "$out" "$scratch/expected" || complain "the output is not the line '$1'"
 }
 
-give() { printf '%s' "$1" >"$input"; } # what the next calls find on their standard input
+give() { printf '%s' "$1" >"$input"; } # the standard input of the next calls
 
 : >"$input"
 tiny=$data/text_cli
@@ -22,7 +22,7 @@ base=$data/lm/base
 model=$scratch/model
 run 0 init --preset tiny --layers 1 --seed 1 -t 2 --tokenizer "$tiny" "$model"
 
-# ---- every command helps
+# ---- every command has help
 for command in generate chat tokenize detokenize; do
     run 0 $command --help
     shows usage: example: "dsmoe $command -m"
@@ -33,7 +33,7 @@ for command in generate chat tokenize detokenize; do
     usage -m
     run 2 $command -m ""
     usage -m
-    run 1 $command -m "$scratch/nowhere" # the prompt is what comes from the standard input
+    run 1 $command -m "$scratch/nowhere" # the prompt is read from standard input
     one_message nowhere
 done
 
@@ -58,14 +58,14 @@ line '259 10'
 run 1 tokenize -m "$tiny" -f "$scratch/none"
 one_message none
 run 1 tokenize -m "$tiny" -f "$scratch/two
-lines" # whatever a name holds, a message is one line
+lines" # lines" # even so the message must be one line
 one_message "two?lines"
 run 2 tokenize -m "$tiny" -p a -f "$input"
 usage --file
 run 2 tokenize -m "$tiny" -p a --special --no-special
 usage --no-special
 
-# ---- and back
+# ---- detokenize
 run 0 detokenize -m "$tiny" -p '265 259,261
 263 266'
 is 'hello world<|end|>'
@@ -91,7 +91,7 @@ printf 'any\0bytes \377\376 \303\n\n' >"$input"
 "$dsmoe" tokenize -m "$tiny" <"$input" | "$dsmoe" detokenize -m "$tiny" >"$out"
 cmp -s "$input" "$out" || complain "bytes do not survive tokenize and detokenize"
 
-# ---- line by line
+# ---- tokenize and detokenize line by line
 give '{"text": "hello <|end|>", "id": [1, {"a": null}]}
 
 {"x": "text", "text": "h\u00fc\ud83d\ude00\n"}'
@@ -162,7 +162,7 @@ run 1 generate -m "$base" -p hello
 one_message tokenizer.json --ids
 run 0 generate -m "$base" --ids -p "$prompt" -n3 --temp 0 --quiet
 line "120 100 59"
-# scores that are changed: by hand, and by what the text has, of which the prompt is no part
+# biased scores: by given biases, and by penalties, which do not count the prompt
 run 0 generate -m "$base" --ids -p "$prompt" -n 3 --temp 0 --quiet --logit-bias 7:100
 line "7 7 7"
 for form in 120:-100 120-100 120-inf; do
@@ -179,7 +179,7 @@ usage logit_bias "token 128"
 # shellcheck disable=SC2046  # one argument for each token
 run 1 generate -m "$base" --ids -p "$prompt" $(i=0; while [ $i -lt 128 ]; do echo "-l$i-100"; i=$((i + 1)); done)
 one_message "no token is left" logit_bias
-# a tokenizer and a model that do not belong together
+# a tokenizer and a model that do not fit together
 mkdir "$scratch/mixed"
 cp "$base/config.json" "$base/model.safetensors" "$tiny"/* "$scratch/mixed"
 give 'hello
@@ -188,7 +188,7 @@ for command in generate chat; do
     run 1 $command -m "$scratch/mixed"
     one_message "$scratch/mixed" 265 "vocab_size is 128"
 done
-# weights that are no numbers
+# weights that are NaN
 LC_ALL=C awk 'BEGIN { for (i = 0; i < 600000; i++) printf "%c", 255 }' >"$scratch/ones"
 size=$(wc -c <"$base/model.safetensors")
 head -c 11296 "$base/model.safetensors" >"$scratch/mixed/model.safetensors"
@@ -276,7 +276,7 @@ run 0 chat -m "$model" -n 5 --temp 0 --quiet
 run 2 chat -m "$model" surplus
 usage surplus
 
-# ---- a signal stops the text, not the report
+# ---- a signal stops the text, but the report is still printed
 : >"$input"
 arguments="generate ... and SIGTERM"
 "$dsmoe" generate -m "$model" -p hello -n -1 --ignore-eos -c 100000 >"$out" 2>"$err" <"$input" &
@@ -292,7 +292,7 @@ code=$?
 [ $code -eq 130 ] || complain "exit code $code, 130 is expected"
 says "tokens/s"
 
-# ---- a model that is cut short while it is in use
+# ---- a model that is truncated while it is in use
 arguments="chat with a model that becomes shorter"
 cp -r "$model" "$scratch/shrinking"
 mkfifo "$scratch/questions"
@@ -314,7 +314,7 @@ exec 3>&-
 [ $code -eq 1 ] || complain "exit code $code, 1 is expected"
 one_message "the file changed"
 
-# ---- streams that are closed: nothing is written where another file has taken the number
+# ---- closed streams: nothing is written to another file that got the same descriptor
 arguments="init with closed streams"
 "$dsmoe" init --preset tiny --layers 1 --seed 1 -t 2 --tokenizer "$tiny" "$scratch/closed" \
     <&- >&- 2>&-
@@ -333,7 +333,7 @@ code=$?
 [ $code -eq 1 ] || complain "exit code $code, 1 is expected"
 one_message "standard input"
 
-# ---- a full disk is not silence
+# ---- a full disk is reported
 fails_on_full_disk "generate -m $model -p hello -n 5" "tokenize -m $tiny -p hello" \
     "detokenize -m $tiny -p 259" "generate --help"
 

@@ -1,9 +1,9 @@
 #!/bin/sh
-# check_tokenizer_cli.sh DSMOE DATA - `dsmoe tokenizer train` as a person or a script meets it: exit codes, what
-# goes to which stream, files that the other commands use.
+# check_tokenizer_cli.sh DSMOE DATA - `dsmoe tokenizer train` as a person or a script uses it: exit codes,
+# what is printed on which stream, and files that other commands can use.
 . "$(dirname "$0")/cli_checks.sh"
 
-# ---- help, and calls that are wrong
+# ---- help, and wrong calls
 run 0 tokenizer --help
 shows usage: example: "dsmoe tokenizer train"
 silent
@@ -29,7 +29,7 @@ usage --max-bytes
 run 2 tokenizer train --data "$data" --out "$scratch/t" -t 0
 usage --threads
 
-# ---- text, as files, words, a folder and JSON lines
+# ---- text from files, words, a folder and JSON Lines
 mkdir "$scratch/text"
 i=0
 while [ $i -lt 300 ]; do
@@ -52,7 +52,7 @@ run 0 tokenizer train --data "$scratch/text" "$scratch/fox.jsonl" --data "$scrat
     --out "$scratch/two" --vocab-size 310 --max-bytes 20000 --force
 shows "310 tokens" "20.0 kB looked at"
 
-# ---- what is not text is left out, with a line that says so; a bad byte or a link is no reason
+# ---- files that are not text are left out and reported; a bad byte or a link does not exclude a file
 mkdir "$scratch/mixed"
 cp "$scratch/text/fox.txt" "$scratch/mixed/latin.txt"
 printf 'caf\351\n' >>"$scratch/mixed/latin.txt"
@@ -68,7 +68,7 @@ cmp -s "$scratch/one/deep/tokenizer.json" "$scratch/skipped/tokenizer.json" ||
 run 2 tokenizer train --data "$scratch/mixed" --bad-bytes drop --out "$scratch/none"
 usage --bad-bytes drop
 
-# ---- what was learned works
+# ---- the trained tokenizer works
 run 0 tokenize -m "$scratch/one/deep" -p "the quick brown fox, and more"
 tokens=$(cat "$out")
 [ "${tokens%% *}" = 298 ] || complain "BOS is not the last id but one"
@@ -84,7 +84,7 @@ run 1 tokenizer train --data "$scratch/text" --out "$scratch/run" --vocab-size 2
 one_message "$scratch/run" "new or empty"
 cmp -s "$scratch/its.json" "$scratch/run/tokenizer.json" || complain "the tokenizer of a run is replaced"
 
-# ---- what cannot be
+# ---- refused calls
 printf 'a\377b' >"$scratch/garbage"
 : >"$scratch/empty"
 for name in garbage empty nowhere; do
@@ -98,7 +98,7 @@ one_message "$scratch/empty"
 [ ! -e "$scratch/none" ] || complain "a folder is left behind"
 fails_on_full_disk "tokenizer train --data $scratch/text --out $scratch/two --vocab-size 300 --force"
 
-# ---- Ctrl-C, with some 90 MB to read
+# ---- Ctrl-C while some 90 MB are read
 i=0
 while [ $i -lt 12 ]; do
     i=$((i + 1))
@@ -112,7 +112,7 @@ interrupted $!
 one_message interrupted
 [ ! -e "$scratch/none" ] || complain "a folder is left behind"
 
-# ---- who fails leaves no folder, nor one above it
+# ---- a failure leaves no folder, and none above it
 run 1 tokenizer train --data "$scratch/nowhere" --out "$scratch/new/deep"
 one_message nowhere
 run 1 tokenizer train --data "$scratch/text" --out "$scratch/new/deep" --vocab-size 1000000

@@ -1,14 +1,14 @@
 #!/bin/sh
-# check_train_cli.sh DSMOE DATA - `dsmoe train` as a person or a script meets it: what it takes, what it
-# says where, how it stops and goes on.
+# check_train_cli.sh DSMOE DATA - `dsmoe train` as a person or a script uses it: its options, what it prints
+# where, how it stops and resumes.
 . "$(dirname "$0")/cli_checks.sh"
 
-# ---- a text and the smallest of models
+# ---- a text and the smallest model
 small_data
 small="--data $scratch/text --config $scratch/config.json --vocab-size 270 --steps 6 --batch 2 --seq 16
     --save-every 4 --eval-every 3 --eval-sequences 2 --sample-every 4 --sample-tokens 4 --log-every 2"
 
-# ---- what it takes
+# ---- options
 run 0 train --help
 shows usage: --data --out --config --preset --init --tokenizer --vocab-size --steps --batch --seq \
     --accumulate --lr --schedule --warmup --weight-decay --clip --aux-loss-alpha --device-groups \
@@ -44,7 +44,7 @@ echo '{"lr": "fast"}' >"$scratch/wrong.json"
 run 1 train --data "$scratch/text" --out "$scratch/no" --settings "$scratch/wrong.json"
 one_message wrong.json lr
 
-# ---- data that cannot all be read says so, in one line, also with --quiet
+# ---- data that cannot all be read are reported in one line, also with --quiet
 mkdir "$scratch/mixed"
 sed '7s/$/ caf\o351/' "$scratch/text/sums.txt" >"$scratch/mixed/sums.txt"
 printf '\0\0' >"$scratch/mixed/a.o"
@@ -74,7 +74,7 @@ one_message "already holds a run"
 run 0 train --resume "$scratch/run"
 one_message "6 of 6 steps"
 
-# ---- nothing but what is wrong
+# ---- --quiet prints only warnings
 # shellcheck disable=SC2086
 run 0 train $small --out "$scratch/half" --stop-after 3 --quiet -t 1
 silent
@@ -84,14 +84,14 @@ says "resume  after step 3 of 6"
 cmp -s "$scratch/run/latest/model.safetensors" "$scratch/half/latest/model.safetensors" ||
     complain "a run that was stopped ends with another model"
 
-# ---- settings of one run for another, with something over them
+# ---- settings of one run for another run, with an option that overrides them
 run 0 train --settings "$scratch/run/settings.json" --out "$scratch/again" --stop-after 1 --lr 0.5 --quiet
 grep -q '"lr": 0.5,' "$scratch/again/settings.json" || complain "the command line is not over the file"
 grep -q '"seq": 16,' "$scratch/again/settings.json" || complain "the file is not used"
 run 0 train --settings "$scratch/run/settings.json" --out "$scratch/tuned" --init "$scratch/run/best" --quiet
 grep -q '"config": "",' "$scratch/tuned/settings.json" || complain "config stays beside --init"
 
-# ---- signals: the step is finished, the run saved, and the way to go on shown
+# ---- signals: the step is finished, the run is saved, and the command to resume is shown
 for signal in INT TERM USR1; do
     arguments="train ... and kill -$signal"
     rm -rf "$scratch/stopped"
@@ -114,7 +114,7 @@ for signal in INT TERM USR1; do
     shows "stopped after step $((done_steps + 1)) of 1000000"
 done
 
-# ---- a full disk is not silence
+# ---- a full disk is reported
 fails_on_full_disk "train --help"
 
 exit $failed

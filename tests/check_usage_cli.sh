@@ -1,6 +1,6 @@
 #!/bin/sh
 # check_usage_cli.sh DSMOE DATA - wrong calls of every command: the exit code is 2, the message names what is
-# wrong, and the help that it points to is there. What the files are to blame for is 1.
+# wrong, and the help that it mentions exists. If a file is wrong, the exit code is 1.
 . "$(dirname "$0")/cli_checks.sh"
 
 cd "$scratch" || exit 1 # where a wrong call would write
@@ -13,14 +13,14 @@ while [ $i -lt 40 ]; do
     i=$((i + 1))
 done >"$text"
 
-points_to_help() { # the last line is a call that prints a help
+points_to_help() { # the last line of the message is a call that prints help
     hint=$(sed -n 's/^try: dsmoe //p' "$err")
     [ -n "$hint" ] || { complain "no way to help"; return; }
     # shellcheck disable=SC2086  # several arguments
     "$dsmoe" $hint 2>/dev/null | grep -q '^usage: dsmoe' || complain "'$hint' does not help"
 }
 
-# ---- wrong usage: a call, and what its message must have. M, G and T are a model, a .gguf file and a text
+# ---- wrong usage: a call, and words of its message. M, G and T are a model, a .gguf file and a text
 wrong_calls() {
     sed -e "s|\\bM\\b|$model|g" -e "s|\\bG\\b|$scratch/model.gguf|g" -e "s|\\bT\\b|$text|g" <<'CALLS'
 nonsense : there is no command 'nonsense'
@@ -151,7 +151,7 @@ usage --kv-type f16
 run 2 bench model -m "$data/lm/base" --kv-type q8_0 -p 2 -n 2
 usage --kv-type f16
 
-# ---- a variable that is not set
+# ---- an unset shell variable
 for command in convert quantize init verify report; do
     run 2 $command "" x.gguf
     usage empty
@@ -159,7 +159,7 @@ done
 run 2 convert "$model" ""
 usage "argument 2 is empty"
 
-# ---- names that are nearly right, and options of other commands
+# ---- mistyped names, and options of other commands
 run 2 trian
 usage "did you mean train?"
 run 2 --vresion
@@ -173,7 +173,7 @@ usage "it is an option of dsmoe train, dsmoe init, dsmoe plan, dsmoe bench train
 run 2 train --data "$text" --out x --schedule cosin
 usage "did you mean cosine?"
 
-# ---- kernels that do not exist: nothing runs on others, but help is there
+# ---- unknown kernels: nothing runs with other kernels instead, but help works
 DSMOE_KERNELS=abacus
 export DSMOE_KERNELS
 run 2 plan
@@ -187,13 +187,13 @@ run 0 --version
 shows "dsmoe " " kernels" DSMOE_KERNELS abacus
 run 0 help plan
 shows usage:
-DSMOE_KERNELS=Scalar # names are taken in any case
+DSMOE_KERNELS=Scalar # upper and lower case are the same
 run 0 --version
 shows "scalar kernels"
 run 0 plan
 unset DSMOE_KERNELS
 
-# ---- help for a command, in every order
+# ---- help for a command, in any order
 run 0 help
 shows "usage: dsmoe COMMAND" train
 cp "$out" "$scratch/help"
@@ -229,7 +229,7 @@ usage "did you mean train?"
 run 2 train help
 usage "'help'"
 
-# ---- every help has an example, fits a terminal and is written in plain words
+# ---- every help text has an example, fits a terminal and uses plain words
 for command in demo generate chat train report eval ablate inspect tokenize detokenize tokenizer \
     "tokenizer train" init convert merge quantize imatrix plan verify bench "bench layer" "bench model" \
     "bench train"; do
@@ -240,7 +240,7 @@ for command in demo generate chat train report eval ablate inspect tokenize deto
     ! grep -qwE 'anew|lately|behind (it|them|the)' "$out" || complain "words of yesterday"
 done
 
-# ---- one of several that mpirun has started: those that work alone say so once
+# ---- started by mpirun: commands that cannot share the work say so once
 export OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=0
 for command in plan "tokenizer train" "eval --help" chat "bench model"; do
     # shellcheck disable=SC2086
@@ -256,17 +256,17 @@ for command in plan --version --help; do
     [ ! -s "$out" ] && [ ! -s "$err" ] || complain "rank 3 prints"
 done
 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0
-run 0 plan # one rank is like none
+run 0 plan # a single rank is like none
 unset OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK
 
-# ---- whoever has no model yet is told how to get one
+# ---- a user without a model is told how to get one
 for command in generate chat eval inspect imatrix "bench model"; do
     # shellcheck disable=SC2086
     run 2 $command
     usage -m "dsmoe demo"
 done
 
-# ---- a file or a model is to blame
+# ---- a file or a model is wrong
 for call in "generate -m $scratch/none -p a" "chat -m $scratch/none" "eval -m $scratch/none -f $text" \
     "eval -m $model -f $scratch/none" "inspect -m $scratch/none" "tokenize -m $scratch/none -p a" \
     "convert $scratch/none $scratch/x" "quantize $scratch/none $scratch/x.gguf --type q8_0" \

@@ -1,5 +1,5 @@
-# cli_checks.sh - what the check_*_cli.sh scripts share: sourced with DSMOE and DATA as $1 and $2. A check
-# that fails complains and goes on; the script ends with: exit $failed
+# cli_checks.sh - shared by the check_*_cli.sh scripts, which source it with DSMOE and DATA as $1 and $2. A
+# check that fails is reported and the script continues; each script ends with: exit $failed
 set -u
 
 dsmoe=$1 data=$2
@@ -7,7 +7,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 out=$scratch/out err=$scratch/err input=/dev/null
 failed=0
-NO_COLOR=1 HOME=$scratch OMP_WAIT_POLICY=passive # threads that wait should sleep
+NO_COLOR=1 HOME=$scratch OMP_WAIT_POLICY=passive # so that waiting threads sleep
 export NO_COLOR HOME OMP_WAIT_POLICY
 unset XDG_STATE_HOME
 
@@ -27,33 +27,33 @@ run() { # expected exit code, arguments; the standard input is $input
     [ $code -eq "$expected" ] || complain "exit code $code, $expected is expected"
 }
 
-shows() { # words that standard output must have
+shows() { # words that standard output must contain
     for word in "$@"; do
         grep -qF -- "$word" "$out" || complain "no '$word' on the output"
     done
 }
 
-says() { # words that standard error must have
+says() { # words that standard error must contain
     for word in "$@"; do
         grep -qF -- "$word" "$err" || complain "no '$word' among the messages"
     done
 }
 
-silent() { # nothing went wrong, so nothing was said
+silent() { # no message at all
     [ ! -s "$err" ] || complain "messages where there should be none"
 }
 
-one_message() { # a failure: one line on stderr, with these words
+one_message() { # a failure: one line on stderr that contains these words
     [ "$(wc -l <"$err")" -eq 1 ] || complain "$(wc -l <"$err") lines of messages instead of one"
     says "$@"
 }
 
-usage() { # a wrong call: nothing on stdout, a reason with these words, a way to help
+usage() { # a wrong call: nothing on stdout, a message with these words and a hint to help
     [ ! -s "$out" ] || complain "output of a wrong call"
     says "$@" --help
 }
 
-is_json() { # one object: as many brackets open as close, and no number that is none
+is_json() { # a single object, with as many opening as closing brackets, and without NaN or infinity
     opened=$(tr -cd '{[' <"$out" | wc -c)
     closed=$(tr -cd '}]' <"$out" | wc -c)
     [ "$opened" -eq "$closed" ] || complain "brackets do not match"
@@ -62,14 +62,14 @@ is_json() { # one object: as many brackets open as close, and no number that is 
     if grep -qE '[:,] *-?(nan|inf)|,[[:space:]]*[]}]' "$out"; then complain "not JSON"; fi
 }
 
-interrupted() { # a process: Ctrl-C ends it with exit code 130
+interrupted() { # a process, which Ctrl-C must end with exit code 130
     kill -INT "$1"
     wait "$1"
     code=$?
     [ $code -eq 130 ] || complain "exit code $code, 130 is expected"
 }
 
-fails_on_full_disk() { # calls whose output a full disk takes: a failure that says so, not silence
+fails_on_full_disk() { # calls whose output goes to a full disk; each must fail and report it
     [ -w /dev/full ] || return 0
     for call in "$@"; do
         arguments="$call > /dev/full"
@@ -82,7 +82,7 @@ fails_on_full_disk() { # calls whose output a full disk takes: a failure that sa
     done
 }
 
-small_data() { # $scratch/text/sums.txt and $scratch/config.json: a text, and the smallest of models for it
+small_data() { # makes $scratch/text/sums.txt and $scratch/config.json: a text, and the smallest model for it
     mkdir "$scratch/text"
     i=0
     while [ $i -lt 100 ]; do

@@ -1,5 +1,5 @@
-/* conversions.h - what the tests of conversions share: configurations, models in the scratch
- * folder, and what lies there. */
+/* conversions.h - what the tests of conversions share: configurations, models in the scratch folder, and a
+ * count of its files. */
 #ifndef DSMOE_TESTS_CONVERSIONS_H
 #define DSMOE_TESTS_CONVERSIONS_H
 
@@ -7,29 +7,30 @@
 
 #include "dsmoe.h"
 
-/* A name in the scratch folder, in a buffer of its own until the eighth next call. */
+/* The path of a name in the scratch folder. The buffer is reused by the eighth call after this one. */
 const char *in(const char *name);
 
-/* Everything a GGUF file can express: a dense layer, two MoE ones, grouped keys and values, values
- * of config.json that are not the defaults. */
+/* Everything that a GGUF file can express: a dense layer, two MoE layers, grouped keys and values, and
+ * values of config.json that differ from the defaults. */
 dsmoe_config small(void);
-/* Rows that 256 divides, that only 32 divides, and that neither does. */
+/* Row lengths that 256 divides, that only 32 divides, and that neither divides. */
 dsmoe_config blocky(void);
 
-/* A fresh model, and a conversion on two threads; both fail the test on an error. */
+/* Each fails the test on an error. The conversion uses two threads. */
 void init(const char *folder, const dsmoe_config *config, dsmoe_dtype dtype);
 void convert(const char *from, const char *to, const char *type);
 
 void copy_file(const char *from, const char *to);
-/* Names in the scratch folder. */
+/* The number of names in the scratch folder. */
 int count_files(void);
-/* Removes those names; then there must be none. */
+/* Removes these names; after that the folder must be empty. */
 void remove_all(const char *const *names, size_t n);
 #define REMOVE(...)                                                                                \
     remove_all((const char *const[]){__VA_ARGS__},                                                 \
                sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 
-/* Tear-down of one test: what it left behind if it failed is not the next one's trouble. */
+/* Tear-down of one test. If the test failed, this removes what it left, so that the next test starts
+ * clean. */
 int clean_up(void **state);
 
 #endif

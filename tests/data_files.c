@@ -14,7 +14,7 @@
 #include "formats/token_shard.h"
 #include "scratch.h"
 
-/* Removes a file, or a folder with what is in it. */
+/* Removes a file, or a folder with its contents. */
 static void remove_tree(const char *name)
 {
     struct stat info;
@@ -65,7 +65,7 @@ void write_shard(const char *name, int32_t magic, int32_t version, int32_t count
     assert_non_null(bytes);
     int32_t fields[3] = {magic, version, count};
     memcpy(bytes, fields, sizeof fields);
-    for (size_t i = 0; i < n; i++) /* the low bytes of a little-endian number come first */
+    for (size_t i = 0; i < n; i++) /* the number is little-endian: its low bytes come first */
         memcpy(bytes + 1024 + i * (size_t)token_size, &tokens[i], (size_t)token_size);
     write_data(name, bytes, size);
     free(bytes);
@@ -149,7 +149,7 @@ dsmoe_dataset *open_name(const char *name)
 void assert_data_refused(const dsmoe_dataset_options *options, dsmoe_status status,
                          const char *says, const char *and_says)
 {
-    dsmoe_dataset *data = (dsmoe_dataset *)directory; /* anything but NULL */
+    dsmoe_dataset *data = (dsmoe_dataset *)directory; /* any pointer but NULL */
     dsmoe_error error = {0};
     dsmoe_status found = dsmoe_dataset_open(options, NULL, NULL, &data, &error);
     if (found != status) fail_msg("status %d: %s", found, error.message);

@@ -1,5 +1,5 @@
-/* event_file.c - a decoder of TensorBoard's event files that shares nothing with the writer but the
- * checksum, which has tests of its own. */
+/* event_file.c - a decoder of TensorBoard's event files that shares only the checksum with the writer; the
+ * checksum has tests of its own. */
 #include "event_file.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* event_file.h - a decoder of TensorBoard's event files, down to the wire format of protocol buffers. Tests
- * fail on whatever breaks it. */
+/* event_file.h - a decoder of TensorBoard's event files, down to the wire format of protocol buffers.
+ * Malformed files fail the test. */
 #ifndef DSMOE_TESTS_EVENT_FILE_H
 #define DSMOE_TESTS_EVENT_FILE_H
 
@@ -19,7 +19,7 @@ typedef struct field {
     span inner;
 } field;
 
-/* Each takes something off the front; false at the end. */
+/* Each takes something off the front; take_field returns false at the end. */
 bool take_field(span *message, field *f);
 uint64_t take_little(span *s, size_t n);
 /* The next Event of the file; checks both checksums. */

@@ -26,7 +26,7 @@ struct fake_server {
     char url[64];
 };
 
-/* How long a request is, once its headers are there. */
+/* The length of a request whose headers have arrived. */
 static size_t whole_length(const char *request)
 {
     const char *body = strstr(request, "\r\n\r\n"), *field = strcasestr(request, "content-length:");
@@ -75,7 +75,7 @@ static void reply(int fd, const fake_reply *r)
     }
     if (ok) say(fd, r->last);
     if (r->interrupts) {
-        usleep(100000); /* what was said has arrived */
+        usleep(100000); /* so that the client has received the reply */
         kill(getpid(), SIGINT);
     }
     if (r->holds) wait_for_hangup(fd);
@@ -142,7 +142,7 @@ const char *fake_server_url(fake_server *s, const char *scheme)
 void fake_server_join(fake_server *s)
 {
     if (s->is_joined) return;
-    shutdown(s->fd, SHUT_RDWR); /* it may still wait for someone */
+    shutdown(s->fd, SHUT_RDWR); /* ends an accept() that may still be waiting */
     pthread_join(s->thread, NULL);
     close(s->fd);
     s->is_joined = true;

@@ -1,26 +1,29 @@
-/* fake_server.h - a server that says what a test tells it to, good or bad, on the loopback address or a Unix
- * socket. */
+/* fake_server.h - a server that sends what a test tells it to, right or wrong, on the loopback address or
+ * a Unix socket. */
 #ifndef DSMOE_TESTS_FAKE_SERVER_H
 #define DSMOE_TESTS_FAKE_SERVER_H
 
 #include <stdbool.h>
 
-/* What one connection gets: `first`, `repeated` so many times (-1: until the client leaves), `last`. */
+/* The answer to one connection: `first`, `repeated` n_repeats times (-1: until the client leaves),
+ * `last`. */
 typedef struct fake_reply {
     const char *first, *repeated, *last; /* NULL: nothing */
-    int n_repeats, pause_ms;             /* before each repetition */
+    int n_repeats, pause_ms;             /* pause_ms: before each repetition */
     bool holds;                          /* the connection stays open until the client leaves */
     bool is_deaf;                        /* the request is not read */
-    bool interrupts;                     /* after all that the program gets a SIGINT */
+    bool interrupts;                     /* after all of this the program gets a SIGINT */
 } fake_reply;
 
 typedef struct fake_server fake_server;
 
-/* Answers one connection after another; on a Unix socket if there is a path. */
+/* Answers one connection after another, with one reply each. Listens on a Unix socket if there is a
+ * path. */
 fake_server *fake_server_start(const char *unix_path, const fake_reply *replies, int n_replies);
 /* "http://127.0.0.1:PORT", or with another scheme. */
 const char *fake_server_url(fake_server *s, const char *scheme);
-/* After the replies: ends the server. Request number i, headers and body, can be looked at until it is freed. */
+/* Waits for the replies and ends the server. The requests, headers and body, can be read until
+ * fake_server_free. */
 void fake_server_join(fake_server *s);
 const char *fake_server_request(const fake_server *s, int i);
 void fake_server_free(fake_server *s);

@@ -1,16 +1,16 @@
-/* faults.c - a disk that fails, for any program: loaded before it (LD_PRELOAD), it counts the calls
- * that change files below a folder, and does something to one of them.
+/* faults.c - a disk that fails, for any program: loaded before it (LD_PRELOAD), it counts the calls that
+ * change files below a folder, and makes one of them go wrong.
  *
- *   FAULT_FOLDER  the folder; nothing outside it is touched
- *   FAULT_CALL    the number of the call, counted from 1; 0: none
- *   FAULT_KIND    kill    the process ends before the call, a write after half of it
- *                 power   the same, and what was not synced to a file is half gone
- *                 short   a write takes half of what it is given
- *                 ENOSPC, EDQUOT   the call fails, and all later ones that need room
- *                 EIO     the call fails, and only that one
- *   FAULT_LOG     a file (outside) that receives a line for each call: its number and name
+ *   FAULT_FOLDER  the folder; files outside it are not affected
+ *   FAULT_CALL    the number of the call that goes wrong, counted from 1; 0: none
+ *   FAULT_KIND    kill    the process ends before the call; a write is half done
+ *                 power   the same, and of files that were not synced half is lost
+ *                 short   a write takes half of its bytes
+ *                 ENOSPC, EDQUOT   the call fails, and so do all later ones that need space
+ *                 EIO     only this call fails
+ *   FAULT_LOG     a file outside the folder that receives a line for each call: its number and name
  *
- * fsync never waits for the disk: that is what takes the time, and not what is tested. */
+ * fsync never waits for the disk: waiting takes most of the time and is not what is tested. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -35,13 +35,13 @@ static struct {
     long call, n_calls;
     fault_kind kind;
     int reason; /* errno */
-    bool full;  /* from now on nothing has room */
+    bool full;  /* from now on there is no room for anything */
     int log;
-    bool busy; /* inside a fault: calls are ours */
+    bool busy; /* inside a fault: these calls are our own */
 } fault = {.log = -1};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Files that were written and not synced since. */
+/* Files that were written and not synced since then. */
 enum { MAX_DIRTY = 256 };
 static struct {
     dev_t device;
@@ -59,7 +59,7 @@ typedef int mode_fn(const char *, mode_t);
 typedef int open_fn(const char *, int, ...);
 typedef int truncate_fn(int, off_t);
 
-/* ---- which calls ----------------------------------------------------------------------------- */
+/* ---- choosing the calls ---------------------------------------------------------------------- */
 
 static void get_ready(void)
 {
@@ -95,7 +95,7 @@ static bool is_ours(int descriptor)
     return is_below(path);
 }
 
-/* ---- what happens ---------------------------------------------------------------------------- */
+/* ---- making a call go wrong ------------------------------------------------------------------ */
 
 static void set_dirty(int descriptor, bool now)
 {
@@ -127,7 +127,7 @@ static void die(void)
 
 typedef enum verdict { GO_ON, FAIL, HALF, HALF_AND_DIE } verdict;
 
-/* Counts a call that is ours. `needs_room`: a full disk refuses it. */
+/* Counts a call if it is on the folder (`ours`). `needs_room`: a full disk refuses it. */
 static verdict judge(const char *name, bool ours, bool needs_room, bool is_write)
 {
     get_ready();
@@ -201,7 +201,7 @@ static int sync_call(const char *name, int descriptor)
 int fsync(int descriptor) { return sync_call("fsync", descriptor); }
 int fdatasync(int descriptor) { return sync_call("fdatasync", descriptor); }
 
-/* As of Linux the descriptor is gone, whatever close says. */
+/* As on Linux, the descriptor is closed even if close reports an error. */
 int close(int descriptor)
 {
     descriptor_fn *real = REAL("close", descriptor_fn *);
@@ -218,7 +218,7 @@ int ftruncate(int descriptor, off_t size)
     return v == FAIL ? -1 : REAL("ftruncate", truncate_fn *)(descriptor, size);
 }
 
-/* Only what makes a file. */
+/* Counts only calls that create a file. */
 static int open_call(const char *name, const char *path, int flags, mode_t mode)
 {
     bool makes = (flags & O_CREAT) && owns_path(path);

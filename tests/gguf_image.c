@@ -1,4 +1,4 @@
-/* gguf_image.c - a GGUF file made byte by byte in memory. */
+/* gguf_image.c - a GGUF file built byte by byte in memory. */
 #include "gguf_image.h"
 
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* header_alone.c - the public header needs nothing before it, may come twice, is plain C11, and a
- * program that has names of our own inside links with the library. */
+/* header_alone.c - the public header needs no other header before it, can be included twice and is plain
+ * C11. A program whose names are also used inside the library links with it. */
 #include "dsmoe.h"
 #include "dsmoe.h"
 

@@ -1,4 +1,4 @@
-/* heard.c - stdout and stderr elsewhere for a while. */
+/* heard.c - collects the command's stderr for a while. */
 #include "heard.h"
 
 #include <setjmp.h>

@@ -1,10 +1,10 @@
-/* heard.h - what a part of the command says on stderr, for a test to look at. */
+/* heard.h - what a part of the command writes to stderr, for a test to look at. */
 #ifndef DSMOE_TESTS_HEARD_H
 #define DSMOE_TESTS_HEARD_H
 
-extern char heard[4096]; /* between the last listen_begin and listen_end */
+extern char heard[4096]; /* what was written between the last listen_begin and listen_end */
 
-/* From here on stdout goes nowhere and stderr to where listen_end finds it. */
+/* After listen_begin stdout is discarded and stderr is collected, until listen_end. */
 void listen_begin(void);
 void listen_end(void);
 

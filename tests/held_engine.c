@@ -1,3 +1,4 @@
+/* held_engine.c - an engine behind a server that a test can stop and resume. */
 #include "held_engine.h"
 
 #include <stdatomic.h>

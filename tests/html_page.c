@@ -1,4 +1,4 @@
-/* html_page.c - what tests ask of a page. */
+/* html_page.c - checks of an HTML page. */
 #include "html_page.h"
 
 #include <setjmp.h>
@@ -26,7 +26,7 @@ char *read_page(const char *name)
     return text;
 }
 
-/* One tag at the start of the text; the number of bytes it has. */
+/* Reads one tag at the start of the text; returns its length in bytes. */
 static size_t read_tag(const char *text, char name[32], bool *closes, bool *empty)
 {
     const char *at = text + 1;
@@ -80,7 +80,8 @@ void assert_well_formed(const char *page)
         if (strstr(page, wrong[i])) fail_msg("the page has a number that is none: %s", wrong[i]);
 }
 
-/* A copy without the script that all pages have, which is there once and as it is; to be freed. */
+/* A copy of the page without the script that all pages have, to be freed. The script must be there
+ * unchanged. */
 static char *without_own_script(const char *page)
 {
     size_t length = strlen("<script>\n") + strlen(page_script) + strlen("</script>");

@@ -21,7 +21,7 @@ static bool admit(void *context, http_exchange *x)
     return true;
 }
 
-/* What the request looks like from here. */
+/* Answers with what the server sees of the request. */
 static void describe(http_exchange *x)
 {
     char text[4096];
@@ -112,7 +112,7 @@ int stop(void **state)
     http_server_stop(app.server);
     app.server = NULL;
     assert_int_equal(app.n_held, 0);
-    assert_true(app.n_finished >= app.n_admitted); /* some are refused before */
+    assert_true(app.n_finished >= app.n_admitted); /* some finish without being admitted */
     return 0;
 }
 

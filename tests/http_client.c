@@ -1,4 +1,4 @@
-/* http_client.c - a client of the server for tests. */
+/* http_client.c - an HTTP client for tests of the server. */
 #include "http_client.h"
 
 #include <errno.h>
@@ -141,9 +141,9 @@ bool client_ask(http_client *c, const char *method, const char *path, const char
                       method, path, strlen(body), headers, body);
 }
 
-/* ---- bytes as they come --------------------------------------------------------------------- */
+/* ---- receiving ------------------------------------------------------------------------------ */
 
-/* At least one byte more; false at the end or after `until`. */
+/* Receives at least one more byte; false at the end or after `until`. */
 static bool more(http_client *c, double until)
 {
     if (c->first == c->last) c->first = c->last = 0;
@@ -161,7 +161,7 @@ static bool more(http_client *c, double until)
     }
 }
 
-/* A line that ends with CR LF, as a string in place; NULL if it does not come. */
+/* A line that ends with CR LF, as a string in place; NULL if no complete line comes. */
 static char *read_line(http_client *c, double until)
 {
     for (size_t seen = 0;;) {
@@ -208,7 +208,7 @@ int client_count_headers(const http_client *c, const char *name)
     return n;
 }
 
-/* What the head says of the body. */
+/* Works out the length of the body from the head. */
 static bool read_framing(http_client *c)
 {
     const char *length = client_header(c, "Content-Length");
@@ -283,7 +283,7 @@ static bool read_chunk_size(http_client *c, double until)
     return line != NULL;
 }
 
-/* Some bytes more of the body; false if it is over, or if none came. */
+/* Reads some more bytes of the body; false if it is complete, or if none came. */
 static bool read_some(http_client *c, double until)
 {
     if (c->complete) return false;
@@ -350,7 +350,7 @@ const char *client_event(http_client *c)
     const char *data = NULL, *line;
     size_t at = 0;
     while ((line = client_line(c))) {
-        if (!*line && data) return c->body + at; /* the body may have moved */
+        if (!*line && data) return c->body + at; /* the body may have moved since `data` was set */
         if (strncmp(line, "data:", 5)) continue;
         data = line + 5 + (line[5] == ' ');
         at = (size_t)(data - c->body);

@@ -1,4 +1,4 @@
-/* image.c - a safetensors file in memory, to be changed there in one place. */
+/* image.c - a safetensors file in memory, which tests change in one place. */
 #include "image.h"
 
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* image.h - a safetensors file in memory, to be changed there in one place and written elsewhere. */
+/* image.h - a safetensors file in memory, which a test changes in one place and writes elsewhere. */
 #ifndef DSMOE_TESTS_IMAGE_H
 #define DSMOE_TESTS_IMAGE_H
 
@@ -11,11 +11,11 @@ typedef struct file_image {
 } file_image;
 
 file_image image_load(const char *source);
-/* In the header, by a text of the same length. */
+/* Replaces a text in the header by one of the same length. */
 void image_replace(file_image *image, const char *from, const char *to);
 /* Where the data of a tensor begins in the image. */
 char *image_tensor(const file_image *image, const char *name);
-/* To an element of a float32 tensor. */
+/* Adds to an element of a float32 tensor. */
 void image_add(const file_image *image, const char *name, size_t element, float change);
 
 #endif

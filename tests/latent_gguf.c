@@ -1,4 +1,4 @@
-/* latent_gguf.c - folders with latent attention as GGUF files. */
+/* latent_gguf.c - writes folders with latent attention as GGUF files. */
 #include "latent_gguf.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "made_model.h"
 #include "support.h"
 
-/* A tensor of the file: numbers that were taken from the folder's tensors one by one. */
+/* A tensor of the file; its numbers are copied one by one from the folder's tensors. */
 typedef struct item {
     char name[64];
     dsmoe_dtype type;
@@ -145,7 +145,7 @@ static void stack_experts(making *m, int layer, const char *which)
     }
 }
 
-/* kv[head][nope | v][rank] as k[head][rank][nope] and v[head][v][rank]. */
+/* Splits kv[head][nope | v][rank] into k[head][rank][nope] and v[head][v][rank]. */
 static void split_kv_b(making *m, int layer, dsmoe_dtype type, const float *kv)
 {
     const dsmoe_config *c = &m->config;

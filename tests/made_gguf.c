@@ -125,7 +125,7 @@ static void declare(const made_model *m, gguf_writer *writer, const made_gguf_op
              o->extra);
 }
 
-/* The rows of each head of q and k in the order 0, d/2, 1, d/2 + 1, … . */
+/* GGUF stores the rows of each head of q and k in the order 0, d/2, 1, d/2 + 1, … . */
 static int64_t row_at(const made_model *m, const made_tensor *t, int64_t row)
 {
     if (!strstr(t->name, "q_proj") && !strstr(t->name, "k_proj")) return row;
@@ -134,8 +134,8 @@ static int64_t row_at(const made_model *m, const made_tensor *t, int64_t row)
     return head * d + half * (d / 2) + pair;
 }
 
-/* There are no blocks of a NaN: a row that begins with one has all bits set, those of its scales
- * among them, which is a NaN in every type. */
+/* NaN cannot be quantised. For a row that begins with NaN all bits are set, also those of the scales,
+ * which makes NaN in every type. */
 static void write_row(gguf_writer *writer, dsmoe_dtype type, int64_t n, const float *row)
 {
     dsmoe_error error = {0};
@@ -161,7 +161,7 @@ static void write_tensor(const made_model *m, const made_tensor *t, dsmoe_dtype 
     write_row(writer, type, t->n, vector);
 }
 
-/* All experts of a stack come where the first one is declared. */
+/* All experts of a stack are written where the first one is declared. */
 static void write_data(const made_model *m, gguf_writer *writer, const made_gguf_options *o)
 {
     for (int i = 0; i < m->n_tensors; i++) {
@@ -176,7 +176,7 @@ static void write_data(const made_model *m, gguf_writer *writer, const made_gguf
             write_tensor(m, &m->tensors[j], type, writer);
         }
         if (expert < 0) write_tensor(m, t, type, writer);
-        if (n_copies == 2) { /* one more row, or expert, of the same */
+        if (n_copies == 2) { /* one more row, or expert, with the same numbers */
             if (expert == 0)
                 write_tensor(m, t, type, writer);
             else
@@ -203,7 +203,7 @@ void made_gguf_write(const made_model *m, const char *to, const made_gguf_option
     made_keys_sign(&k, to);
 }
 
-/* ---- a place ------------------------------------------------------------------------------- */
+/* ---- the file's path ----------------------------------------------------------------------- */
 
 char made_file[320];
 

@@ -40,7 +40,7 @@ void made_keys_given(const made_keys *k)
         switch (given->kind) {
         case MADE_ABSENT: break;
         case MADE_U32: gguf_writer_u32(k->writer, given->key, (uint32_t)given->number); break;
-        case MADE_I32: /* becomes one when the file is there */
+        case MADE_I32: /* made_keys_sign changes its type later */
             gguf_writer_u32(k->writer, given->key, (uint32_t)(int32_t)given->number);
             break;
         case MADE_F32: gguf_writer_f32(k->writer, given->key, (float)given->number); break;
@@ -52,13 +52,13 @@ void made_keys_given(const made_keys *k)
     }
 }
 
-/* The writer knows no signed integers: the type that follows a key is changed in the file. */
+/* The writer has no signed integers, so this changes the type after the key in the file. */
 static void make_signed(const char *to, const char *key)
 {
     FILE *file = fopen(to, "r+b");
     assert_non_null(file);
     char bytes[65536];
-    char counted[80] = {0}; /* the key after its length */
+    char counted[80] = {0}; /* the key with its length before it */
     size_t size = fread(bytes, 1, sizeof bytes, file), length = 8 + strlen(key);
     counted[0] = (char)strlen(key);
     memcpy(counted + 8, key, strlen(key));

@@ -20,7 +20,7 @@ static uint32_t bits_of(float value)
     return bits;
 }
 
-/* To the nearest, ties to even. */
+/* Rounds to the nearest, ties to even. */
 static uint16_t to_bf16(float value)
 {
     uint32_t bits = bits_of(value);
@@ -38,7 +38,7 @@ static uint16_t to_f16(float value)
     int exponent;
     double fraction = frexp(size, &exponent); /* in [0.5, 1) */
     long mantissa =
-        lrint(fraction * 2048) - 1024; /* 1024 carries into the exponent, as it should */
+        lrint(fraction * 2048) - 1024; /* 1024 carries into the exponent, which is right */
     return (uint16_t)(sign | (uint16_t)(((exponent + 14) << 10) + mantissa));
 }
 
@@ -282,7 +282,7 @@ static FILE *create_file(const char *folder, const char *name)
     return file;
 }
 
-/* What the paper's model does not have. */
+/* Keys that the paper's model does not have. */
 static void write_latent_keys(const dsmoe_config *c, FILE *file)
 {
     static const char *const methods[] = {"greedy", "group_limited_greedy", "noaux_tc"};
@@ -299,7 +299,7 @@ static void write_latent_keys(const dsmoe_config *c, FILE *file)
         fprintf(file, ",\"q_lora_rank\":null");
     if (c->n_group > 0)
         fprintf(file, ",\"n_group\":%d,\"topk_group\":%d", (int)c->n_group, (int)c->topk_group);
-    else if (c->model_type == DSMOE_DEEPSEEK_V3) /* where nothing is said, there are eight */
+    else if (c->model_type == DSMOE_DEEPSEEK_V3) /* the default is 8 groups */
         fprintf(file, ",\"n_group\":1,\"topk_group\":1");
 }
 
@@ -431,7 +431,7 @@ void made_model_remove(const char *folder)
     }
 }
 
-/* ---- using it ------------------------------------------------------------------------------ */
+/* ---- using the model ----------------------------------------------------------------------- */
 
 void must(dsmoe_status status, const dsmoe_error *error, const char *what)
 {

@@ -1,4 +1,4 @@
-/* made_run.c - made-up runs and comparisons that look like real ones. */
+/* made_run.c - writes made-up runs and comparisons that look like real ones. */
 #include "made_run.h"
 
 #include <setjmp.h>
@@ -14,7 +14,7 @@
 #include "base/rng.h"
 #include "report/metrics.h"
 
-/* ---- a clock that a test can wind, and chance ------------------------------------------------ */
+/* ---- a clock that this file sets, and chance ------------------------------------------------- */
 
 static double made_time = 1.75e9;
 
@@ -49,7 +49,7 @@ static double true_loss(const made_run *run, int64_t step)
 {
     double share = (double)step / (double)run->n_steps;
     double loss = 1.35 + 7.6 * pow(1 + 160 * share, -0.75);
-    return share > 0.8 ? loss - 0.08 * (share - 0.8) / 0.2 : loss; /* the rate falls */
+    return share > 0.8 ? loss - 0.08 * (share - 0.8) / 0.2 : loss; /* the learning rate falls */
 }
 
 static double rate(const made_run *run, int64_t step)
@@ -59,7 +59,7 @@ static double rate(const made_run *run, int64_t step)
     return lr * (share >= 0.9 ? 0.1 : share >= 0.8 ? 0.316 : 1);
 }
 
-/* How often an expert is chosen: early on some win by chance, later they are held together. */
+/* How often an expert is chosen: early on chance favours some experts, later balancing keeps them close. */
 static double affinity(const made_run *run, int64_t step, int64_t layer, int64_t expert)
 {
     double share = (double)step / (double)run->n_steps;
@@ -141,7 +141,7 @@ static void put_sample(metrics *m, const made_run *run, int64_t step)
     assert_int_equal(metrics_put_sample(m, step, "Once upon a time", texts[stage], NULL), 0);
 }
 
-/* Each kind has a few experts of its own in each layer. */
+/* For each kind a few experts of each layer are chosen more often. */
 static void put_routing(metrics *m, const made_run *run)
 {
     size_t n = (size_t)(run->n_layers * run->n_kinds * run->n_experts);
@@ -187,7 +187,7 @@ static void put_end(FILE *text, const void *context)
             run->done == run->n_steps ? "true" : "false");
 }
 
-/* Biases that grow apart and then stay. */
+/* Biases that spread and then stay. */
 static void put_bias(metrics *m, const made_run *run, int64_t step)
 {
     metrics_range ranges[128];
@@ -266,7 +266,7 @@ static void put_model(FILE *text, const architecture *a, int n_seeds, int done)
     fputs("]}", text);
 }
 
-/* [a, b, c] around a value. */
+/* [a, b, c] near a value. */
 static void put_seeds(FILE *text, double value, int n_seeds, uint64_t stream)
 {
     fputc('[', text);

@@ -1,4 +1,4 @@
-/* made_tokenizer.c - small tokenizers in a GGUF file, right or not. */
+/* made_tokenizer.c - small tokenizers in a GGUF file, right or wrong. */
 #include "made_tokenizer.h"
 
 #include <stdio.h>

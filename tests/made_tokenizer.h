@@ -1,4 +1,4 @@
-/* made_tokenizer.h - small tokenizers in a GGUF file (`path` of scratch.h), right or not. */
+/* made_tokenizer.h - small tokenizers in a GGUF file (`path` of scratch.h), right or wrong. */
 #ifndef DSMOE_TESTS_MADE_TOKENIZER_H
 #define DSMOE_TESTS_MADE_TOKENIZER_H
 
@@ -14,13 +14,13 @@
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 void must_work(dsmoe_status status, const dsmoe_error *error);
-/* The file again, and its end. */
+/* Begin writing the file again, and finish it. */
 gguf_writer *begin_file(void);
 void end_file(gguf_writer *writer);
-/* One that opens. */
+/* Opens a tokenizer that must be good. */
 dsmoe_tokenizer *open_tokenizer(const char *from);
 
-/* What a test may change; all other keys are as they should be. */
+/* What a test may change; all other keys are correct. */
 typedef struct made_tokenizer {
     const char *const *tokens; /* NULL at the end */
     const int32_t *types;
@@ -31,17 +31,17 @@ typedef struct made_tokenizer {
     bool has_add_bos, add_bos, add_eos;
     const char *chat_template, *json;
     bool types_are_strings, merges_are_numbers, tokens_are_numbers;
-    gguf_string odd; /* in place of token 1, if it has bytes */
+    gguf_string odd; /* replaces token 1, if it has bytes */
 } made_tokenizer;
 
-/* a b c ab Ġ <s> </s> ø [PAD8]; the last is unused. */
+/* The tokens a b c ab Ġ <s> </s> ø [PAD8]; the last is unused. */
 enum { MADE_TOKENS = 9 };
 extern const char *const made_tokens_list[MADE_TOKENS + 1];
 made_tokenizer plain_tokenizer(void);
 void write_made(const made_tokenizer *m);
 dsmoe_tokenizer *open_made(const made_tokenizer *m);
 
-/* For files that a test writes by itself. */
+/* For files that a test writes itself. */
 void put_strings(gguf_writer *w, const char *key, const char *const *list, gguf_string odd);
 void put_text(gguf_writer *w, const char *key, const char *text);
 

@@ -7,7 +7,7 @@
 
 #include "support.h"
 
-/* Puts rows side by side as they are shown. */
+/* Puts rows next to each other as they are visited. */
 typedef struct kept_rows {
     float *at;
     int64_t width, next;
@@ -94,7 +94,7 @@ static void check_pieces(dsmoe_sequence *sequence, const naive_case *c, const in
     free(logits);
 }
 
-/* Texts that share passes: each brings a part of its tokens into either of two. */
+/* Sequences that share passes: each has part of its tokens in the first pass and the rest in the second. */
 static void check_together(const dsmoe_model *model, const naive_case *c, const int32_t *tokens,
                            const naive_result *expected)
 {

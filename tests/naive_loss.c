@@ -1,4 +1,4 @@
-/* naive_loss.c - the losses of a batch, one sum of the paper's formulas after the other. */
+/* naive_loss.c - the losses of a batch, one sum of the paper's formulas after another. */
 #include "naive_loss.h"
 
 #include <math.h>

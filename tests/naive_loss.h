@@ -1,4 +1,4 @@
-/* naive_loss.h - what training minimises, in plain double arithmetic: the mean cross entropy of a
+/* naive_loss.h - the loss that training minimises, in plain double arithmetic: the mean cross entropy of a
  * batch and the balance losses of all its MoE layers. */
 #ifndef DSMOE_TESTS_NAIVE_LOSS_H
 #define DSMOE_TESTS_NAIVE_LOSS_H
@@ -11,10 +11,10 @@ typedef struct naive_batch {
     int64_t n_device_groups; /* 0: no device-level loss */
     double device_loss_alpha;
     int64_t **topk_idx; /* of each sequence, as in naive_result; filled by naive_batch_route */
-    double margin;      /* and its smallest margin */
+    double margin;      /* the smallest margin of the routing */
 } naive_batch;
 
-/* The routing of the batch, which then stays as it is. */
+/* Computes the routing of the batch, which then stays fixed. */
 void naive_batch_route(naive_batch *batch, const made_model *model);
 void naive_batch_free(naive_batch *batch);
 

@@ -8,25 +8,25 @@
 
 #include "support.h"
 
-/* The pass at work: a row of hidden_size numbers for each token. */
+/* The current pass: a row of hidden_size numbers for each token. */
 typedef struct pass {
     const made_model *model;
     const dsmoe_config *config;
     int64_t n_tokens, n_masked;
     bool masks_first;
     const int64_t *known;  /* the routing, or NULL */
-    int layer, first, end; /* its tensors */
-    size_t prefix;         /* characters before their own names */
+    int layer, first, end; /* of the layer: its number, and its tensors */
+    size_t prefix;         /* length of "model.layers.N." in their names */
     double *x;             /* the residual stream */
-    double *h;             /* after a norm */
-    double *q;             /* [n_tokens, heads · key size], turned */
-    double *k, *v;         /* [n_tokens, key heads · key size], and of values */
-    double *out;           /* what a block adds to x */
-    double *inner;         /* of one token in the widest network */
+    double *h;             /* after normalisation */
+    double *q;             /* [n_tokens, heads · key size], rotated */
+    double *k, *v;         /* [n_tokens, key heads · key size], and for values */
+    double *out;           /* what attention or the feed-forward network adds to x */
+    double *inner;         /* of one token, in the widest network */
     double *scores;        /* of one token: over tokens, or over experts */
-    double *keys;          /* of one token: what experts are chosen by */
+    double *keys;          /* of one token: the numbers that experts are chosen by */
     int n_moe;             /* MoE layers so far */
-    double *f, *p;         /* of the balance loss: this layer's places in the result */
+    double *f, *p;         /* for the balance loss: pointers into the result, this layer's part */
     naive_result result;
 } pass;
 
@@ -37,7 +37,7 @@ static double *doubles(int64_t n)
     return memory;
 }
 
-/* Finds the tensors of the layer at work, which lie together. */
+/* Finds the tensors of the current layer, which are next to each other. */
 static void find_layer(pass *p)
 {
     const made_model *m = p->model;
@@ -49,7 +49,7 @@ static void find_layer(pass *p)
     }
 }
 
-/* A tensor of the layer at work, or NULL where the model has none by that name. */
+/* A tensor of the current layer, or NULL if the layer has none of that name. */
 static const float *weight(const pass *p, const char *name)
 {
     for (int i = p->first; i < p->end; i++)
@@ -99,13 +99,13 @@ static int64_t value_size(const dsmoe_config *c)
     return is_latent(c) ? c->v_head_dim : key_size(c);
 }
 
-/* 0.1·m·ln(factor) + 1 with YaRN. */
+/* With YaRN: 0.1·m·ln(factor) + 1. */
 static double growth(const dsmoe_config *c, double m)
 {
     return c->rope_scaling == DSMOE_ROPE_YARN ? 0.1 * m * log(c->rope_scaling_factor) + 1 : 1;
 }
 
-/* How far YaRN slows the pair i of d numbers down: not at all (0), by the factor (1), or in between. */
+/* How far YaRN slows down pair i of d numbers: not at all (0), by the factor (1), or in between. */
 static double slowed(const dsmoe_config *c, int64_t d, int64_t i)
 {
     const double pi = acos(-1), length = (double)c->original_max_position_embeddings;
@@ -115,8 +115,8 @@ static double slowed(const dsmoe_config *c, int64_t d, int64_t i)
     return fmin(fmax(((double)i - low) / (low == high ? 0.001 : high - low), 0), 1);
 }
 
-/* The angle of pair i of d numbers: position · base^(-2i/d). It alone is float32, as in the public model:
- * hundreds of positions on, its rounding is seen in the fifth digit. */
+/* The angle of pair i of d numbers: position · base^(-2i/d). Only this is float32, as in the public model:
+ * after hundreds of positions its rounding changes the fifth digit. */
 static float angle_of(const dsmoe_config *c, int64_t d, int64_t i, int64_t position)
 {
     float where = (float)position;
@@ -135,7 +135,7 @@ static float angle_of(const dsmoe_config *c, int64_t d, int64_t i, int64_t posit
     return where * frequency;
 }
 
-/* Turns pairs of d numbers: (i, i + d/2), or neighbours where attention is latent. */
+/* Rotates pairs of d numbers: (i, i + d/2), or neighbours if attention is latent. */
 static void turn(const dsmoe_config *c, double *x, int64_t d, int64_t position)
 {
     double size = growth(c, c->mscale) / growth(c, c->mscale_all_dim);
@@ -193,7 +193,7 @@ static void project(pass *p, int64_t token)
     turn_heads(c, k, c->num_key_value_heads, token);
 }
 
-/* The norms inside latent attention have an eps of their own. */
+/* The norms inside latent attention have their own eps. */
 static void project_latent(pass *p, int64_t token)
 {
     const dsmoe_config *c = p->config;
@@ -249,7 +249,8 @@ static void attention(pass *p)
 
 /* ---- feed-forward networks ------------------------------------------------------------------ */
 
-/* y += factor · down · (silu(gate · x) * (up · x)); `which` stands between "mlp." and "gate_proj". */
+/* y += factor · down · (silu(gate · x) * (up · x)); `which` is the part of the name between "mlp." and
+ * "gate_proj". */
 static void swiglu(pass *p, const char *which, int64_t width, double factor, const double *x,
                    double *y)
 {
@@ -267,8 +268,7 @@ static void swiglu(pass *p, const char *which, int64_t width, double factor, con
         for (int64_t j = 0; j < width; j++) y[i] += factor * w[i * width + j] * b[j];
 }
 
-/* The best that is not among the first `count` chosen, ties to the lower index; -1 if none is
- * left. */
+/* The best that is not among the first `count` chosen, the lower index for ties; -1 if none is left. */
 static int64_t next_best(const double *scores, int64_t n, const int64_t *chosen, int64_t count)
 {
     int64_t best = -1;
@@ -280,8 +280,8 @@ static int64_t next_best(const double *scores, int64_t n, const int64_t *chosen,
     return best;
 }
 
-/* The n best of some keys by falling value. The distance to the key after the last of them counts as
- * margin: a float could see these two the other way round. */
+/* The indices of the n best keys by falling value. The distance from the last of them to the next key
+ * counts for the margin: in float their order could be reversed. */
 static void order(pass *p, const double *keys, int64_t n_keys, int64_t *best, int64_t n)
 {
     for (int64_t s = 0; s < n; s++) best[s] = next_best(keys, n_keys, best, s);
@@ -289,7 +289,7 @@ static void order(pass *p, const double *keys, int64_t n_keys, int64_t *best, in
     if (next >= 0) p->result.margin = fmin(p->result.margin, keys[best[n - 1]] - keys[next]);
 }
 
-/* What a group is worth: its best key, or with noaux_tc its two best. */
+/* The value of a group: its best key, or with noaux_tc the sum of its two best. */
 static double group_worth(const dsmoe_config *c, const double *keys, int64_t size)
 {
     int64_t best[2];
@@ -298,7 +298,7 @@ static double group_worth(const dsmoe_config *c, const double *keys, int64_t siz
     return keys[best[0]] + (c->topk_method == DSMOE_TOPK_NOAUX_TC ? keys[best[1]] : 0);
 }
 
-/* Experts outside of the best groups cannot be chosen. */
+/* Makes experts outside the best groups impossible to choose. */
 static void leave_out_groups(pass *p)
 {
     const dsmoe_config *c = p->config;
@@ -316,7 +316,7 @@ static void leave_out_groups(pass *p)
     }
 }
 
-/* Softmax over the experts that are not masked: the others have nothing. */
+/* Sets the scores of masked experts to 0 and normalises the rest: softmax over the other experts. */
 static void forget_masked(pass *p, const int64_t *masked)
 {
     double sum = 0;
@@ -325,7 +325,7 @@ static void forget_masked(pass *p, const int64_t *masked)
     for (int64_t i = 0; i < p->config->n_routed_experts; i++) p->scores[i] /= sum;
 }
 
-/* The experts of a token, by their keys or as they are known. */
+/* Chooses the experts of a token by their keys, or copies the known routing. */
 static int64_t *choose(pass *p, int64_t token)
 {
     int64_t k = p->config->num_experts_per_tok, best[64];
@@ -346,7 +346,7 @@ static int64_t *choose(pass *p, int64_t token)
     return chosen;
 }
 
-/* Scores of the experts for a token; their sum. */
+/* Computes the scores of the experts for a token; returns their sum. */
 static double score(pass *p, const double *x)
 {
     int64_t n = p->config->n_routed_experts;
@@ -360,7 +360,7 @@ static double score(pass *p, const double *x)
     return sum;
 }
 
-/* What the gate values of the chosen are multiplied with, after the sum of their scores. */
+/* The factor of the gate values; `sum` is that of the chosen experts' scores. */
 static double gate_factor(const dsmoe_config *c, double sum)
 {
     bool normalises = c->norm_topk_prob && c->num_experts_per_tok > 1;

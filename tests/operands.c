@@ -1,4 +1,4 @@
-/* operands.c - what the tests of kernels and of products share. */
+/* operands.c - operands and results for the tests of kernels and of products. */
 #include "operands.h"
 
 #include <float.h>
@@ -66,14 +66,14 @@ static void stored_set(stored *s, int64_t row, int64_t column, uint32_t bits)
         memcpy(at, &half, sizeof half);
 }
 
-/* The bits of a number near `value`, which is not large. */
+/* The bits of a number close to `value`, which must not be large. */
 static uint32_t bits_near(dsmoe_dtype type, float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     if (type == DSMOE_F32) return bits;
     if (type == DSMOE_BF16) return bits >> 16;
-    uint32_t exponent = bits >> 23 & 255; /* biased by 127, by 15 in the half */
+    uint32_t exponent = bits >> 23 & 255; /* biased by 127; in F16 by 15 */
     exponent = exponent > 112 ? exponent - 112 : 0;
     return (bits >> 16 & 0x8000) | exponent << 10 | (bits >> 13 & 1023);
 }

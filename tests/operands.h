@@ -1,5 +1,5 @@
-/* operands.h - what the tests of kernels and of products share: matrices that lie so that one step
- * too far shows, and sums in double to compare with. */
+/* operands.h - what the tests of kernels and of products share: matrices placed so that access out of
+ * bounds is noticed, and sums in double to compare with. */
 #ifndef DSMOE_TESTS_OPERANDS_H
 #define DSMOE_TESTS_OPERANDS_H
 
@@ -13,8 +13,7 @@ void for_each_set(set_test *test);
 
 /* ---- rows of floats ------------------------------------------------------------------------- */
 
-/* Random rows `gap` floats apart, gathered in another order if `gather`, nothing after the last.
- */
+/* Random rows `gap` floats apart, in another order if `gather`, with nothing after the last row. */
 typedef struct operand {
     floats data;
     int32_t *index;
@@ -26,8 +25,8 @@ void operand_free(operand *o);
 
 /* ---- weights as they are stored ------------------------------------------------------------- */
 
-/* Weights in memory as a mapped file may hold them: any address, the last row ending `spare` bytes
- * before a page that must not be touched. Bytes between and before the rows make NaN. */
+/* Weights as in a mapped file: at any address, with the last row ending `spare` bytes before a page that
+ * must not be touched. Bytes between and before the rows are NaN. */
 typedef struct stored {
     matrix matrix;
     int64_t n, columns;
@@ -40,31 +39,32 @@ enum { SPREAD = 65536 };
 /* Random rows `gap` bytes apart. */
 stored stored_random(dsmoe_dtype type, int64_t n, int64_t columns, int gap, int spare,
                      uint64_t seed);
-/* Rows without a gap, SPREAD numbers in all: every number there is of 16 bits, or some of each sign
- * and exponent of those of 32. */
+/* Rows without gaps, SPREAD numbers in all: every 16-bit number, or 32-bit numbers of each sign and
+ * exponent. */
 stored stored_spread(dsmoe_dtype type, int64_t columns, int spare);
 void stored_free(stored *s);
 
-/* The same weights as float32 by the specification. */
+/* The same weights as float32, converted by the specification. */
 operand stored_widened(const stored *s);
 
-/* The same bits. What a NaN of F16 carries besides is left to the hardware. */
+/* Whether the bits are the same. For F16 all NaNs count as the same, as their bits depend on the
+ * hardware. */
 bool same_number(dsmoe_dtype type, float a, float b);
 
 /* ---- sums in double ------------------------------------------------------------------------- */
 
-/* A sum with the sum of its terms' magnitudes. */
+/* A sum, and the sum of its terms' magnitudes. */
 typedef struct exact {
     double value, magnitude;
 } exact;
 
 exact exact_add(exact sum, double term);
-/* A few units in the last place of the sum of magnitudes. */
+/* The error may be a few units in the last place of the sum of magnitudes. */
 void assert_near(const char *what, const kernels *set, double ours, exact expected);
 
 /* ---- results -------------------------------------------------------------------------------- */
 
-/* A result of m by n with guards between its rows, which result_free looks at. */
+/* A result of m by n with guards between its rows, which result_free checks. */
 typedef struct result {
     floats data;
     int64_t m, n, stride;

@@ -1,5 +1,5 @@
-/* peers_cases.c - what every table of functions that joins ranks must do. A byte depends on who sends it, to
- * whom, in which call and where it lies, so that none can be taken for another. */
+/* peers_cases.c - what every table of functions that joins ranks must do. Each byte depends on its sender,
+ * its receiver, the call and its place, so that none can be mistaken for another. */
 #include "peers_cases.h"
 
 #include <stdint.h>
@@ -70,7 +70,7 @@ static void parts_free(dsmoe_bytes *parts, int n)
     for (int i = 0; i < n; i++) free((unsigned char *)parts[i].bytes - GUARD);
 }
 
-/* The size of a part that everybody can work out: often nothing, often odd. */
+/* The size of a part, which every rank can compute: often 0, often odd. */
 static size_t any_size(size_t largest, uint64_t call, int from, int to)
 {
     uint64_t bits = rng_bits(call, (uint64_t)(from * MAX_RANKS + to), UINT64_MAX);
@@ -80,7 +80,7 @@ static size_t any_size(size_t largest, uint64_t call, int from, int to)
 
 /* ---- one call each ----------------------------------------------------------------------------- */
 
-/* The rank `who` has the largest number, the others' are as small as numbers get. */
+/* Rank `who` has the largest number; the other ranks' numbers are as small as possible. */
 static bool check_agree(const dsmoe_peers *p, int who, int64_t largest)
 {
     int64_t mine = p->rank == who ? largest : INT64_MIN + p->rank, found = 1;
@@ -99,7 +99,7 @@ static bool check_broadcast(const dsmoe_peers *p, int root, size_t size, uint64_
     return true;
 }
 
-/* All parts have `size` bytes, or any up to `largest` if that is 0. */
+/* All parts have `size` bytes; or, if `largest` is not 0, any size up to `largest`. */
 static bool check_gather(const dsmoe_peers *p, size_t size, size_t largest, uint64_t call)
 {
     dsmoe_bytes parts[MAX_RANKS];
@@ -123,7 +123,7 @@ static bool check_exchange(const dsmoe_peers *p, size_t size, size_t largest, ui
     memcpy(gone[0], send, sizeof send);
     memcpy(gone[1], receive, sizeof receive);
     MUST(p->exchange_begin(p->context, gone[0], gone[1], error));
-    memset(gone, 0xFF, sizeof gone); /* the two lists need not last */
+    memset(gone, 0xFF, sizeof gone); /* the two lists need not be kept */
     for (int i = 0; i < (int)(call % 5); i++)
         if (p->poll) p->poll(p->context);
     MUST(p->exchange_end(p->context, error));
@@ -131,16 +131,16 @@ static bool check_exchange(const dsmoe_peers *p, size_t size, size_t largest, ui
         CHECK(is_filled(send[i], p->rank, i, call));
         if (i != p->rank) CHECK(is_filled(receive[i], i, p->rank, call));
     }
-    unsigned char *own = receive[p->rank].bytes; /* nothing goes to the rank itself */
+    unsigned char *own = receive[p->rank].bytes; /* the rank receives nothing from itself */
     for (size_t i = 0; i < receive[p->rank].size; i++) CHECK(own[i] == GUARD_BYTE);
     parts_free(send, p->size);
     parts_free(receive, p->size);
     return true;
 }
 
-/* ---- what the library makes of the table ------------------------------------------------------- */
+/* ---- what the library builds on the table ------------------------------------------------------ */
 
-/* The ranks of the set bits fail: the lowest one's message is everybody's. */
+/* Ranks whose bit in `failing` is set fail. All ranks must get the message of the lowest one. */
 static bool check_failures(const dsmoe_peers *p, unsigned failing, bool listens)
 {
     bool fails = failing >> p->rank & 1;
@@ -192,7 +192,7 @@ static bool check_sizes(const dsmoe_peers *p, size_t largest)
     return true;
 }
 
-/* Calls in any order and of any size, one straight after another. */
+/* Calls in random order and of random sizes, one directly after another. */
 static bool check_mixture(const dsmoe_peers *p, size_t largest, int n_calls)
 {
     for (uint64_t call = 1000; call < 1000 + (uint64_t)n_calls; call++) {

@@ -1,4 +1,4 @@
-/* progress_watch.c - what long work tells of its progress. */
+/* progress_watch.c - watches the progress that long work reports. */
 #include "progress_watch.h"
 
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* progress_watch.h - what long work tells of its progress, and where it is stopped. */
+/* progress_watch.h - watches the progress that long work reports, and stops the work. */
 #ifndef DSMOE_TESTS_PROGRESS_WATCH_H
 #define DSMOE_TESTS_PROGRESS_WATCH_H
 
@@ -9,7 +9,7 @@ typedef struct progress_watch {
     double done, total;
 } progress_watch;
 
-/* A dsmoe_progress_fn whose context is the watch; what is done never becomes less. */
+/* A dsmoe_progress_fn whose context is the watch. Checks that `done` never decreases. */
 bool watch_progress(void *context, double done, double total);
 
 #endif

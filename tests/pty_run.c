@@ -1,10 +1,10 @@
-/* pty_run.c - runs a command on a pseudo terminal, for the tests of what only happens there.
+/* pty_run.c - runs a command on a pseudo terminal, for tests of what happens only there.
  *
  *   pty_run PROMPT COMMAND...            types the lines of the standard input, each when the terminal shows
- *                                        PROMPT and waits, then Ctrl-D; copies what it shows to the output
+ *                                        PROMPT and waits, then Ctrl-D; copies the terminal to the output
  *   pty_run --hang-up TEXT COMMAND...    closes the terminal as soon as it shows TEXT
  *
- * Exits as the command does; 99 if it does not end within 20 seconds. */
+ * Exits with the code of the command, or 99 if it does not end within 20 seconds. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -21,10 +21,10 @@
 enum { WAIT_MS = 50, PATIENCE_S = 20, GAVE_UP = 99, SHOWN_MAX = 1 << 20 };
 
 typedef struct terminal {
-    int fd; /* our end; -1 once it is closed */
+    int fd; /* our end; -1 when it is closed */
     pid_t child;
     char shown[SHOWN_MAX + 1];
-    size_t n_shown, answered; /* prompts up to here have their line */
+    size_t n_shown, answered; /* prompts up to here have got their line */
 } terminal;
 
 static int fail(const char *what)
@@ -53,7 +53,7 @@ static bool start(terminal *t, char **command)
     return t->child > 0;
 }
 
-/* What the command writes within a moment; false if nothing came. */
+/* Reads what the command writes within a moment; false if nothing came. */
 static bool listen(terminal *t)
 {
     struct pollfd output = {t->fd, POLLIN, 0};
@@ -66,8 +66,8 @@ static bool listen(terminal *t)
     return true;
 }
 
-/* The next line once the terminal waits at a prompt that has none: it is the last that is shown. An
- * editor may draw a prompt twice, and what is typed into an answer does not reach it. */
+/* Types the next line when the last thing shown is a prompt without a line. An editor may draw a prompt
+ * twice, and a line typed while an answer is printed would not reach it. */
 static void type_line(terminal *t, const char *prompt)
 {
     char line[4096];

@@ -1,4 +1,4 @@
-/* recorded_peers.c - a table of ranks that keeps account of every call. */
+/* recorded_peers.c - a table of ranks that records every call. */
 #include "recorded_peers.h"
 
 #include "support.h"

@@ -1,4 +1,4 @@
-/* request_bodies.c - bodies of requests against a small tokenizer. */
+/* request_bodies.c - request bodies for a small tokenizer. */
 #include "request_bodies.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* run_witness.c - runs for tests to look at. */
+/* run_witness.c - training runs that tests watch. */
 #include "run_witness.h"
 
 #include <setjmp.h>
@@ -9,8 +9,8 @@
 
 #include "scratch.h"
 
-/* That a checkpoint reaches the disk is not seen by these tests, and waiting for it takes most of the
- * time: the linker puts this in the place of fsync. */
+/* The linker puts this in place of fsync. These tests do not see whether a checkpoint reaches the disk,
+ * and waiting for that would take most of their time. */
 int __wrap_fsync(int descriptor);
 int __wrap_fsync(int descriptor)
 {

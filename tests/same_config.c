@@ -1,11 +1,11 @@
-/* same_config.c - two configurations, compared member by member. */
+/* same_config.c - compares two configurations member by member. */
 #include "same_config.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
 
-/* Padding may differ: between flags and numbers, and after names that are numbers. */
+/* Padding may differ, after flags and after enums. */
 void assert_same_config(const dsmoe_config *a, const dsmoe_config *b)
 {
     assert_memory_equal(a, b, offsetof(dsmoe_config, tie_word_embeddings) + sizeof(bool));

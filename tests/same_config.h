@@ -1,4 +1,4 @@
-/* same_config.h - two configurations, compared member by member. */
+/* same_config.h - compares two configurations member by member. */
 #ifndef DSMOE_TESTS_SAME_CONFIG_H
 #define DSMOE_TESTS_SAME_CONFIG_H
 

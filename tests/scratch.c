@@ -1,4 +1,4 @@
-/* scratch.c - a file of its own for each test program that has to write one. */
+/* scratch.c - a folder and a file in it for each test program. */
 #include "scratch.h"
 
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* serve_fixture.c - a server with a small quantised model, and a client for it. */
 #include "serve_fixture.h"
 
 #include <stdio.h>
@@ -36,7 +37,7 @@ int make_served_model(void **state)
     config.max_position_embeddings = 1024;
     config.bos_token_id = 265;
     config.eos_token_id = 266;
-    config.initializer_range = 0.2; /* so that texts differ */
+    config.initializer_range = 0.2; /* so that the texts differ */
     snprintf(path, sizeof path, "%s/model.gguf", directory);
     const dsmoe_convert_options options = {.type = "q8_0"};
     must(dsmoe_model_init_gguf(path, &config, TEST_DATA "/text_cli", 7, &options, &error), &error);
@@ -82,7 +83,8 @@ server *start_server(const server_options *options)
         .adapters = with_adapters,
     };
     if (tokenizer) must(dsmoe_chat_form_find(tokenizer, NULL, &served.chat_form, &error), &error);
-    /* Byte 0 is text for the model, but strings of C end with it; likely tokens that are not chosen may have it. */
+    /* Byte 0 is text for the model but would end C strings. It may still occur among likely tokens that
+     * are not chosen. */
     static const dsmoe_logit_bias no_nul = {0, DSMOE_LOGIT_BIAS_BAN};
     served.sampling.logit_bias = &no_nul;
     served.sampling.n_logit_bias = 1;

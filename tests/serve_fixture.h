@@ -1,5 +1,5 @@
-/* serve_fixture.h - a server over a small quantised model with a tokenizer, a client for it, and the values of
- * its JSON answers. */
+/* serve_fixture.h - a server with a small quantised model and tokenizer, a client for it, and access to
+ * the values of its JSON answers. */
 #ifndef DSMOE_TESTS_SERVE_FIXTURE_H
 #define DSMOE_TESTS_SERVE_FIXTURE_H
 
@@ -13,19 +13,20 @@
 #include "http_client.h"
 #include "serve/server.h"
 
-/* Set-up and tear-down of a group of tests: the model. */
+/* Set-up and tear-down of a group of tests: make and remove the model. */
 int make_served_model(void **state);
 int remove_served_model(void **state);
 
-/* The model; and adapters of it that servers which are started from now on have (0: none). */
+/* The model; and the adapters for servers that are started later (n 0: none). */
 const dsmoe_model *served_model(void);
 void serve_adapters(const dsmoe_adapter *const *adapters, int n);
 
-/* On a port of its own, over two threads, four texts of at most 256 tokens; a test may change that. */
+/* Options: any free port, two threads, four texts of at most 256 tokens each. A test may change them. */
 server_options served_options(void);
 server *start_server(const server_options *options);
 
-/* Asks with a body of JSON; the answer as a tree, to be freed. Fails the test if the status is another one. */
+/* Sends a request with a JSON body; returns the answer as a tree, to be freed. Fails the test if the
+ * status differs. */
 json_node *ask(server *s, int status, const char *method, const char *path, const char *body);
 json_node *parse_json(const char *text);
 
@@ -37,9 +38,9 @@ double number_at(const json_node *root, const char *path);
 const char *string_at(const json_node *root, const char *path);
 bool is_null_at(const json_node *root, const char *path);
 
-/* Waits until all slots are idle; fails the test if that takes longer than so many seconds. */
+/* Waits until all slots are idle; fails the test if that takes longer than `seconds`. */
 void wait_until_idle(server *s, double seconds);
-/* The value of a line of /metrics that begins with `name`. */
+/* The value in the line of /metrics that begins with `name`. */
 double metric(server *s, const char *name);
 void sleep_seconds(double seconds);
 

@@ -1,9 +1,9 @@
-/* socket_peers.c - ranks that are processes joined by socket pairs, one for each two of them.
+/* socket_peers.c - ranks that are processes, each two of them joined by a socket pair.
  *
- * Every call is a set of messages, at most one to and one from each other rank, and they all move in one loop
- * over poll(): whatever a socket takes is sent and whatever it has is read, so no order of messages can block.
- * A message begins with the kind of call, its number and its size, so that ranks which are not at the same
- * call notice it. */
+ * Every call is a set of messages, at most one to and one from each other rank. One loop over poll() moves
+ * them all: it sends what a socket takes and reads what a socket has, so no order of messages can block. A
+ * message begins with the kind of call, its number and its size, so that ranks which are at different calls
+ * notice it. */
 #include "socket_peers.h"
 
 #include <assert.h>
@@ -35,7 +35,7 @@ typedef struct header {
     uint64_t kind, number, size;
 } header;
 
-/* One direction of a link: a header, then the bytes. */
+/* One direction of a connection: a header, then the bytes. */
 typedef struct message {
     bool is_due;
     header head;
@@ -50,29 +50,28 @@ typedef struct wire {
 
 /* What the processes share. */
 typedef struct board {
-    _Atomic int
-        first_lost; /* the first rank that another one missed, plus one: others follow it into death */
+    _Atomic int first_lost; /* the first rank found missing, plus 1; all ranks then blame it */
     _Atomic int64_t n_calls[SOCKET_PEERS_MAX];
-    _Atomic int64_t n_signs[SOCKET_PEERS_MAX]; /* of life */
+    _Atomic int64_t n_signs[SOCKET_PEERS_MAX]; /* signs of life */
 } board;
 
 typedef struct table {
     int rank, size;
     const socket_peers_options *options;
     board *shared;
-    wire wires[SOCKET_PEERS_MAX]; /* that of the rank itself has no socket */
+    wire wires[SOCKET_PEERS_MAX]; /* the rank's own has no socket */
     int64_t numbers[SOCKET_PEERS_MAX];
     uint64_t n_calls, n_random;
     int64_t n_sent;
-    enum call_kind kind; /* of the call at work; 0: none */
+    enum call_kind kind; /* of the current call; 0: none */
     uint64_t call;       /* its number */
-    dsmoe_error lost;    /* status OK as long as all is well */
+    dsmoe_error lost;    /* DSMOE_OK as long as no rank is lost */
     watch watch;
     double heard[SOCKET_PEERS_MAX];
-    int64_t n_heard[SOCKET_PEERS_MAX]; /* signs of each rank */
+    int64_t n_heard[SOCKET_PEERS_MAX]; /* signs of life of each rank */
 } table;
 
-/* ---- going wrong ----------------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
 static int host_of(const socket_peers_options *o, int rank)
 {
@@ -101,7 +100,7 @@ static void misbehave(table *t)
     while (call == o->hangs_at_call) pause();
 }
 
-/* ---- a link ---------------------------------------------------------------------------------- */
+/* ---- a connection ---------------------------------------------------------------------------- */
 
 static size_t chop(table *t, size_t size)
 {
@@ -111,7 +110,7 @@ static size_t chop(table *t, size_t size)
     return part < size ? part : size;
 }
 
-/* The one that was missed first is to blame: this one may have left because of it. */
+/* The rank that was missed first is to blame: other ranks may have left because of it. */
 static int first_lost(table *t, int rank)
 {
     int first = 0;
@@ -126,7 +125,7 @@ static void lose(table *t, int rank)
                 host_of(t->options, first));
 }
 
-/* Where the next bytes of a message lie, and how many in one piece. */
+/* The address of a message's next bytes, and how many are contiguous. */
 static unsigned char *next_bytes(message *m, size_t *size)
 {
     if (m->done < sizeof m->head) {
@@ -139,7 +138,7 @@ static unsigned char *next_bytes(message *m, size_t *size)
 
 static bool is_whole(const message *m) { return m->done == m->size + sizeof m->head; }
 
-/* Sends once; true if something went. */
+/* Sends once; true if any bytes were sent. */
 static bool push(table *t, int rank)
 {
     const socket_peers_options *o = t->options;
@@ -162,7 +161,7 @@ static bool push(table *t, int rank)
     return true;
 }
 
-/* A header that just came says what this rank expects, or the ranks are not at the same call. */
+/* The received header must match this rank's call; otherwise the ranks are out of step. */
 static void check_header(table *t, int rank)
 {
     const message *m = &t->wires[rank].in;
@@ -221,7 +220,7 @@ static void expect(table *t, int rank, const dsmoe_bytes *out, const dsmoe_bytes
     if (in) l->in = (message){.is_due = true, .bytes = in->bytes, .size = in->size};
 }
 
-/* Waits up to `timeout` milliseconds (-1: for ever) and moves what can be moved; false if nothing could. */
+/* Waits up to `timeout` milliseconds (-1: for ever) and moves what it can; false if nothing was moved. */
 static bool move(table *t, int timeout)
 {
     struct pollfd files[SOCKET_PEERS_MAX];
@@ -234,7 +233,7 @@ static bool move(table *t, int timeout)
     if (poll(files, (nfds_t)t->size, timeout) <= 0) return false;
     for (int i = 0; i < t->size && t->lost.status == DSMOE_OK; i++) {
         bool is_gone = files[i].revents & (POLLHUP | POLLERR);
-        /* what a rank sent before it went still counts */
+        /* what a rank sent before it died still counts */
         if (t->wires[i].in.is_due && (files[i].revents & POLLIN || is_gone)) moved |= pull(t, i);
         if (t->lost.status != DSMOE_OK) break;
         if (t->wires[i].out.is_due && (files[i].revents & POLLOUT || is_gone)) moved |= push(t, i);
@@ -257,7 +256,8 @@ static void show_life(table *t)
         atomic_fetch_add(&t->shared->n_signs[t->rank], 1);
 }
 
-/* Of a rank that waits: its own signs, those of others, and whether one that is waited for has given none. */
+/* For a rank that waits: shows its own signs of life, looks for those of others, and fails if an awaited
+ * rank gave none. */
 static void watch_over(table *t)
 {
     watch_look(&t->watch, clock_seconds());
@@ -342,7 +342,7 @@ static dsmoe_status socket_exchange_end(void *context, dsmoe_error *error)
     return finish(t, error);
 }
 
-/* What fails here exchange_end tells. */
+/* exchange_end reports errors that occur here. */
 static void socket_poll(void *context)
 {
     table *t = context;
@@ -353,7 +353,7 @@ static void socket_poll(void *context)
 /* ---- processes ------------------------------------------------------------------------------- */
 
 typedef int pair_list[SOCKET_PEERS_MAX]
-                     [SOCKET_PEERS_MAX]; /* [i][j]: rank i's end of its link to j */
+                     [SOCKET_PEERS_MAX]; /* [i][j]: rank i's end of its connection to j */
 
 static void must(bool good, const char *what)
 {
@@ -374,7 +374,7 @@ static void open_pairs(int n, pair_list ends)
         }
 }
 
-/* An end that stays open anywhere else would hide a rank's death; `rank` -1 keeps none. */
+/* Closes the ends of other ranks, as an open copy would hide a rank's death; `rank` -1 closes all. */
 static void close_others(int n, pair_list ends, int rank)
 {
     for (int i = 0; i < n; i++)
@@ -391,7 +391,7 @@ static void run_rank(int rank, int n, pair_list ends, board *shared,
     must(t != NULL, "calloc");
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setenv("CMOCKA_TEST_ABORT", "1",
-           1); /* or a failed assertion would go on with the next test here */
+           1); /* a failed assertion must not continue with the next test */
     close_others(n, ends, rank);
     *t = (table){.rank = rank, .size = n, .options = options, .shared = shared};
     for (int i = 0; i < n; i++) t->wires[i].socket = i == rank ? -1 : ends[rank][i];
@@ -411,10 +411,11 @@ static void run_rank(int rank, int n, pair_list ends, board *shared,
     int exit_code = body(&peers, context);
     peers_show_life(NULL);
     free(t);
-    exit(exit_code); /* not _exit: the search for leaks is part of the test */
+    exit(exit_code); /* not _exit: the leak check is part of the test */
 }
 
-/* All that are left are stopped before the first is killed: none sees another die and ends by itself. */
+/* Stops all remaining ranks before it kills the first, so that none sees another die and ends on its
+ * own. */
 static void kill_late(int n, const pid_t pids[], const int ended[], socket_peers_end ends[])
 {
     for (int i = 0; i < n; i++)
@@ -426,7 +427,7 @@ static void kill_late(int n, const pid_t pids[], const int ended[], socket_peers
     }
 }
 
-/* Waits for all; who takes too long is killed, and so is one that hangs when it is the last. */
+/* Waits for all ranks. Kills ranks that take too long, and a hanging rank when it is the last. */
 static void reap(int n, const pid_t pids[], const socket_peers_options *o, socket_peers_end ends[])
 {
     double until = clock_seconds() + (o->time_limit > 0 ? o->time_limit : 120);
@@ -461,7 +462,7 @@ bool socket_peers_run(int n_ranks, int (*body)(const dsmoe_peers *peers, void *c
         mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must(shared != MAP_FAILED, "mmap");
     open_pairs(n_ranks, sockets);
-    fflush(NULL); /* or every rank would print it again */
+    fflush(NULL); /* otherwise every rank would print it again */
     for (int i = 0; i < n_ranks; i++) {
         pids[i] = fork();
         must(pids[i] >= 0, "fork");

@@ -14,7 +14,7 @@
 #endif
 #endif
 
-/* Under a sanitizer too, a size that cannot be had is a NULL to handle. */
+/* Makes sanitizers return NULL for an allocation that is too large. */
 const char *__asan_default_options(void);
 const char *__tsan_default_options(void);
 const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
@@ -42,13 +42,13 @@ void fill_random(float *values, int64_t n, uint64_t seed, double deviation)
 {
     uint64_t state = seed * 0x2545f4914f6cdd1du + 1;
     for (int64_t i = 0; i < n; i++) {
-        double sum = -2; /* four uniforms make a good enough normal */
+        double sum = -2; /* the sum of four uniform numbers is close enough to normal */
         for (int j = 0; j < 4; j++) sum += (double)(next_random(&state) >> 11) * 0x1p-53;
         values[i] = (float)(sum * 1.7320508 * deviation);
     }
 }
 
-static const uint32_t guard_bits = 0xc7a5b3d1; /* a number that no computation here comes to */
+static const uint32_t guard_bits = 0xc7a5b3d1; /* a number that no computation here gives */
 
 void fill_guard(float *values, int64_t n)
 {
@@ -325,7 +325,7 @@ static bool is_word(const char *word, const char *expected)
     return word && strcmp(word, expected) == 0;
 }
 
-/* All of n values, the largest first; of equals, the one with the lower number. */
+/* The indices of n values, the largest first; for equal values the lower index first. */
 static void sort_down(const double *values, int64_t n, int64_t *order)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -338,8 +338,8 @@ static void sort_down(const double *values, int64_t n, int64_t *order)
 
 enum { MOST_EXPERTS = 64 };
 
-/* Marks experts of all groups but the best as gone, and returns by how much the last one was better than the next. More
- * groups stay where so few of them have not enough experts. */
+/* Marks the experts of all groups except the best as gone, and returns the distance between the last group
+ * kept and the next. If topk_group groups have too few experts left, more groups are kept. */
 static double plain_groups(const dsmoe_layer_config *c, const double *keys, bool *gone)
 {
     int64_t size = c->n_routed_experts / c->n_group, order[MOST_EXPERTS], n_left = 0, kept;
@@ -403,7 +403,7 @@ static void plain_route(plain *p, int64_t token)
                                            p->gates + token * k));
 }
 
-/* y += weight · down · (silu(gate · x) * (up · x)); `first` is the place of the gate_proj. */
+/* y += weight · down · (silu(gate · x) * (up · x)); `first` is the index of the gate_proj. */
 static void plain_expert(plain *p, int first, int64_t width, double weight, const double *x,
                          double *y)
 {
@@ -432,8 +432,8 @@ static void plain_token(plain *p, int64_t token)
                      c->n_shared_experts * c->moe_intermediate_size, 1.0, x, y);
 }
 
-/* Sum over groups of `size` experts of (mean of f)·(sum of P), over n tokens from `first` on. P is made of shares:
- * softmax scores are their own. */
+/* The sum over groups of `size` experts of (mean of f)·(sum of P), for n tokens starting at `first`. P are
+ * shares of the scores; for softmax they equal the scores. */
 static double plain_balance(const plain *p, int64_t first, int64_t n, int64_t size)
 {
     int64_t n_experts = p->config.n_routed_experts, k = p->config.num_experts_per_tok;

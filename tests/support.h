@@ -14,13 +14,13 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* JSON in C strings is easier to read with ' for ": a copy with ", to be freed. */
+/* Makes JSON easier to read in C strings: returns a copy with " for every ', to be freed. */
 char *quoted(const char *text);
 
 /* ---- arrays -------------------------------------------------------------------------------- */
 
-/* n floats, the first of them `offset` floats after an aligned address. Nothing lies after them
- * where a sanitizer watches; elsewhere guards do, which floats_free looks at. */
+/* n floats, the first of them `offset` floats after an aligned address. Under a sanitizer nothing follows
+ * them; otherwise guards do, which floats_free checks. */
 typedef struct floats {
     float *at;
     int64_t n;
@@ -28,19 +28,19 @@ typedef struct floats {
 } floats;
 
 floats floats_make(int64_t n, int offset);
-/* Normally distributed, the same for the same seed. */
+/* Normally distributed numbers, which depend only on the seed. */
 floats floats_random(int64_t n, int offset, uint64_t seed);
 void floats_free(floats f);
 
 void fill_random(float *values, int64_t n, uint64_t seed, double deviation);
 
-/* What an output is filled with to see whether it was written. */
+/* Fills outputs with a guard value, which shows whether they were written. */
 void fill_guard(float *values, int64_t n);
 bool is_guard(float value);
 
-/* Largest |ours - expected| over the largest |expected|; 0 if they are the same. */
+/* The largest |ours - expected| divided by the largest |expected|; 0 if they are the same. */
 double worst_difference(const float *ours, const double *expected, int64_t n);
-/* The same for numbers that are all finite. */
+/* The same for two float arrays; all numbers must be finite. */
 double worst_distance(const float *ours, const float *others, int64_t n);
 
 /* ---- a layer and its memory ----------------------------------------------------------------- */
@@ -64,14 +64,14 @@ typedef struct fixture {
     float *x, *dy, *y, *dx;
     void *saved;
     size_t saved_size;
-    dsmoe_workspace workspace; /* enough for every pass */
+    dsmoe_workspace workspace; /* enough for every kind of pass */
     dsmoe_layer_losses losses;
 } fixture;
 
 dsmoe_layer_config small_config(int64_t hidden, int64_t width, int64_t n_routed, int64_t k,
                                 int64_t n_shared);
 
-/* Random weights, x and dy; outputs and gradients full of guards. Memory without slack. */
+/* Random weights, x and dy; outputs and gradients are filled with guards. Memory without slack. */
 fixture fixture_make(dsmoe_layer_config config, int64_t n_sequences, int64_t sequence_length,
                      int n_threads, uint64_t seed);
 void fixture_free(fixture *f);
@@ -83,9 +83,9 @@ void fixture_backward(fixture *f, bool accumulate);
 
 /* ---- the layer in plain double arithmetic --------------------------------------------------- */
 
-enum { PLAIN_X, PLAIN_GATE, PLAIN_EXPERTS }; /* places of tensors */
+enum { PLAIN_X, PLAIN_GATE, PLAIN_EXPERTS }; /* indices of tensors */
 
-/* Copies of x and of all weights that a test may change, and what comes out. */
+/* Copies of x and of all weights, which a test may change, and the results. */
 typedef struct plain {
     dsmoe_layer_config config;
     int64_t n_sequences, sequence_length, n_tokens;
@@ -96,20 +96,19 @@ typedef struct plain {
     double *y;       /* [n_tokens, hidden_size] */
     double *scores;  /* [n_tokens, n_routed_experts] */
     int64_t *chosen; /* [n_tokens, num_experts_per_tok] by falling score */
-    double *gates;   /* the same */
+    double *gates;   /* like `chosen` */
     double *hidden;  /* one row of the widest expert */
     double aux_loss, device_loss;
-    double
-        margin; /* smallest distance between the last chosen and the next one, experts or groups */
+    double margin; /* smallest distance from the last chosen expert or group to the next */
 } plain;
 
 plain plain_of(const fixture *f);
 void plain_free(plain *p);
 void plain_run(plain *p);
 
-/* The gate alone, for one token that may not use its n_masked first experts: from its logits to scores, in place,
- * choices by falling score (plus bias) and gate values. Returns the token's margin, as above. `bias` is read with
- * "noaux_tc" only. */
+/* The gate alone, for one token that may not use its n_masked best experts. Turns logits into scores in
+ * place, and writes the chosen experts by falling score (plus bias) and their gate values. Returns the
+ * token's margin, as above. Only "noaux_tc" reads `bias`. */
 double plain_gate(const dsmoe_layer_config *config, const double *bias, int64_t n_masked,
                   double *scores, int64_t *chosen, double *gates);
 

@@ -1,5 +1,5 @@
-/* test_ablation.c - a comparison of architectures as a library: what it trains and tells, that it goes on where
- * it was stopped, and keeps to its folder and its settings. */
+/* test_ablation.c - a comparison of architectures as a library: what it trains and reports, that it
+ * resumes where it stopped, and that it touches only its folder and refuses other settings. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,12 +15,12 @@
 #include "study/ablation.h"
 #include "tiny_run.h"
 
-/* What a comparison told, and when it is to stop. */
+/* What a comparison reported, and when it should stop. */
 typedef struct witness {
     int n_runs, n_steps, n_ends, n_measured, n_work, n_gone, n_elsewhere;
     double last_loss, done, total;
     int stop_after;      /* steps; 0: never */
-    ablation *meanwhile; /* another process, which does its work after the first step; or NULL */
+    ablation *meanwhile; /* NULL, or another process that works after the first step */
 } witness;
 
 static dsmoe_error error;
@@ -68,7 +68,7 @@ static bool wants_stop(void *context)
 static char text[TINY_PATH], out[TINY_PATH];
 static const char *const data[] = {text};
 
-/* Smaller than any that a user can name. */
+/* Smaller than any scale that a user can name. */
 static const study_scale scale = {.name = "test",
                                   .hidden_size = 16,
                                   .num_hidden_layers = 1,
@@ -123,7 +123,7 @@ static void must_open(const ablation_options *o)
     if (ablation_open(a, o, &error) != DSMOE_OK) fail_msg("%s", error.message);
 }
 
-/* ---- what leaves nothing ------------------------------------------------------------------------ */
+/* ---- failures that leave nothing behind --------------------------------------------------------- */
 
 static void test_failures(void **state)
 {
@@ -180,12 +180,12 @@ static void test_stopped_and_resumed(void **state)
     assert_int_equal(a->entries[place].runs[0].n_curve, 2);
     assert_false(ablation_is_shown(a, architecture_find("dense")));
     study_comparison comparisons[N_CLAIMS];
-    assert_int_equal(ablation_compare(a, comparisons), 0); /* there is nothing to compare with */
+    assert_int_equal(ablation_compare(a, comparisons), 0); /* there is nothing to compare */
     ablation_close(a);
     assert_true(tiny_exists(tiny_path(out, "ablation.html")));
 }
 
-/* Nothing is left to do; all of it comes from the folder. */
+/* Nothing is left to train or measure: every loss comes from the folder. */
 static void test_again(void **state)
 {
     (void)state;
@@ -194,7 +194,7 @@ static void test_again(void **state)
     ablation_options o = small_options(&w);
     char away[TINY_PATH];
     snprintf(away, sizeof away, "%s/away", directory);
-    assert_int_equal(rename(text, away), 0); /* not even the text */
+    assert_int_equal(rename(text, away), 0); /* the text is not needed */
     must_open(&o);
     must_train(a);
     assert_true(w.n_gone == 1 && w.n_runs == 0 && w.n_steps == 0 && w.n_measured == 0);
@@ -203,7 +203,7 @@ static void test_again(void **state)
     assert_int_equal(rename(away, text), 0);
 }
 
-/* A loss that is lost is measured again, from the weights that are kept, to the bit. */
+/* A loss that was lost is measured again from the saved weights, and is the same to the bit. */
 static void test_lost_loss(void **state)
 {
     (void)state;
@@ -246,8 +246,8 @@ static void test_other_settings(void **state)
     assert_int_equal(remove(tiny_path(text, "more.txt")), 0);
 }
 
-/* Two processes, played by two comparisons of one folder: while the first trains a model, the second trains
- * the next one, and leaves to the first what that has. */
+/* Two processes, played by two comparisons of one folder: while the first trains one model, the second
+ * trains the next one and leaves the first model to the first process. */
 static void test_shared(void **state)
 {
     (void)state;
@@ -263,7 +263,7 @@ static void test_shared(void **state)
     must_open(&o_a);
     assert_false(a->has_begun);
     if (ablation_open(b, &o_b, &error) != DSMOE_OK) fail_msg("%s", error.message);
-    assert_true(b->has_begun); /* what the first prepared stays */
+    assert_true(b->has_begun); /* it keeps what the first one prepared */
     must_train(a);
     assert_true(w_a.n_runs == 2 && w_a.n_steps == 2 && w_a.n_measured == 1);
     assert_true(w_b.n_runs == 2 && w_b.n_steps == 2 && w_b.n_measured == 1);
@@ -276,7 +276,7 @@ static void test_shared(void **state)
     ablation_close(a);
     ablation_close(b);
 
-    must_open(&o_a); /* nothing was lost */
+    must_open(&o_a); /* all the results are there */
     assert_true(ablation_is_measured(&a->entries[dense], 0));
     assert_true(ablation_is_measured(&a->entries[gshard], 0));
     ablation_close(a);

@@ -1,5 +1,5 @@
-/* test_adamw.c - the optimizer of a trainer against AdamW written down in double: decoupled decay of
- * matrices alone, clipping to the norm of the whole gradient, means over batches. */
+/* test_adamw.c - the optimizer of a trainer against AdamW in double arithmetic: decoupled weight decay of
+ * matrices only, clipping by the norm of the whole gradient, means over batches. */
 #include "support.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 #include "made_trainer.h"
 
-/* All weights and moments in double, tensor after tensor. */
+/* All weights and moments in double, one tensor after another. */
 typedef struct plain_adamw {
     double *w, *m, *v;
     int64_t n;
@@ -32,7 +32,7 @@ static plain_adamw plain_start(const dsmoe_trainer *t, const dsmoe_trainer_optio
     return p;
 }
 
-/* One step with the gradients that the trainer has now; their norm. */
+/* One step with the current gradients of the trainer; returns their norm. */
 static double plain_step(plain_adamw *p, const dsmoe_trainer *t, double n_batches, double lr)
 {
     double norm = gradient_norm(t) / n_batches, scale = 1 / n_batches;
@@ -54,7 +54,7 @@ static double plain_step(plain_adamw *p, const dsmoe_trainer *t, double n_batche
     return norm;
 }
 
-/* Steps move each weight by about the learning rate: the difference is held to a small part of it. */
+/* A step moves each weight by about the learning rate, so the difference must be a small part of that. */
 static void plain_compare(const plain_adamw *p, const dsmoe_trainer *t, double lr)
 {
     int64_t at = 0;
@@ -72,7 +72,7 @@ static void adamw_case(const dsmoe_trainer_options *options, double most_norm)
     const double lr = 2e-3;
     dsmoe_config config = made_config();
     config.attention_bias = true;
-    made_model made = made_model_create(&config, "F32", 9); /* norms and biases are not 1 and 0 */
+    made_model made = made_model_create(&config, "F32", 9); /* norms are not 1, biases not 0 */
     dsmoe_trainer *trainer = made_trainer(&made, options);
     plain_adamw expected = plain_start(trainer, options);
     for (int step = 0; step < 6; step++) {
@@ -110,7 +110,7 @@ static void test_adamw(void **state)
     adamw_case(&options, 0);
 }
 
-/* Without a rate nothing moves, but the past grows. */
+/* With a learning rate of 0 no weight moves. */
 static void test_no_rate(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_adapter.c - LoRA adapters as files and in engines: unmerged against merged by hand, zeros against the base, PEFT's
- * folder against the GGUF file, and who shares pages with whom. */
+/* test_adapter.c - LoRA adapters as files and in engines: unmerged against merged by hand, zeros against
+ * the base model, PEFT's folder against the GGUF file, and which sequences share pages. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static void test_zeros_are_the_base(void **state)
     made_model_free(&base);
 }
 
-/* A model of a GGUF file has the rows of q and k in another order. */
+/* A model from a GGUF file has the rows of q and k in another order. */
 static void test_base_of_gguf(void **state)
 {
     (void)state;
@@ -73,7 +73,8 @@ static void test_base_of_gguf(void **state)
     made_model_free(&base);
 }
 
-/* Four texts in one pass: both adapters, one of them with two scales, and none. */
+/* Four sequences in one pass: one with both adapters, two with one of them at different scales, one with
+ * none. */
 static void test_many_adapters_in_one_pass(void **state)
 {
     (void)state;
@@ -92,8 +93,7 @@ static void test_many_adapters_in_one_pass(void **state)
     for (int i = 0; i < 4; i++)
         must(dsmoe_sequence_begin_adapted(engine, NULL, 0, scales[i], &sequences[i], &error),
              &error, "a sequence");
-    for (int step = 0; step < 3;
-         step++) { /* rows of all of them, in pieces that do not fit n_batch */
+    for (int step = 0; step < 3; step++) { /* rows of all sequences in each pass */
         dsmoe_turn turns[4];
         for (int i = 0; i < 4; i++)
             turns[i] = (dsmoe_turn){.sequence = sequences[i],
@@ -119,7 +119,7 @@ static void test_many_adapters_in_one_pass(void **state)
     made_model_free(&base);
 }
 
-/* Pages belong to tokens and adapters. */
+/* Sequences share pages only if their tokens and their adapters are the same. */
 static void test_pages(void **state)
 {
     (void)state;
@@ -150,7 +150,7 @@ static void test_pages(void **state)
         dsmoe_sequence_free(sequence);
         dsmoe_sequence_free(fork);
     }
-    /* a hundred combinations: the oldest are forgotten, nothing is mixed up */
+    /* a hundred combinations: the oldest are forgotten and none are confused */
     for (int i = 0; i < 100; i++) {
         dsmoe_sequence *sequence;
         double factor = 2 + i;
@@ -196,7 +196,8 @@ static void assert_same_adapter(const char *name, const made_adapter *made)
     safetensors_close(file);
 }
 
-/* PEFT's folder to a GGUF file and back, over a base of either form: the same numbers under the same names. */
+/* PEFT's folder to a GGUF file and back, with a base model in either form: the same numbers under the same
+ * names. */
 static void test_round_trip(void **state)
 {
     (void)state;
@@ -230,7 +231,8 @@ static void test_round_trip(void **state)
     made_model_free(&base);
 }
 
-/* Experts that are not adapted are zeros in a stack, and come out as not adapted; ranks and factors of their own. */
+/* Experts without an adapter are zeros in the GGUF stack and are left out again on the way back. Ranks and
+ * factors differ. */
 static void test_uneven_experts(void **state)
 {
     (void)state;
@@ -271,7 +273,7 @@ static void test_uneven_experts(void **state)
     made_model_free(&base);
 }
 
-/* What a trainer has: a table by number of the matrix, over a model of either form. */
+/* A table by matrix number, as a trainer has it, for a model from a folder and from a GGUF file. */
 static void test_table_to_folder(void **state)
 {
     (void)state;
@@ -318,7 +320,8 @@ static void assert_same_files(const char *one, const char *two)
     free(others);
 }
 
-/* Numbers of 16 bits stay so, in memory and in files of both forms, and mean what the same numbers in float32 do. */
+/* 16-bit numbers stay 16-bit in memory and in both forms of files, and give the same results as the same
+ * numbers in float32. */
 static void check_type(dsmoe_dtype type)
 {
     make_folder("half");

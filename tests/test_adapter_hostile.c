@@ -6,7 +6,7 @@
 #include "adapt/peft.h"
 #include "adapter_case.h"
 
-/* ---- what is refused -------------------------------------------------------------------------- */
+/* ---- refused adapters ------------------------------------------------------------------------- */
 
 static void assert_refused(const char *config, const char *says)
 {
@@ -64,7 +64,7 @@ static void test_factors(void **state)
     static const struct {
         const char *more, *module;
         int64_t rank;
-        double factor; /* 0: not among the targets */
+        double factor; /* 0: not one of the targets */
     } cases[] = {
         {"\"r\": 16, \"lora_alpha\": 32", "model.layers.0.self_attn.q_proj", 16, 2},
         {"\"r\": 16, \"lora_alpha\": 32, \"use_rslora\": true", "a.q_proj", 16, 8},
@@ -143,7 +143,7 @@ static void test_refused_tensors(void **state)
     *p = whole;
     p->b[3] = NAN;
     made_adapter_write(&made, in_directory(folder), NULL);
-    assert_not_opened(folder, model, "has a NaN or an infinity");
+    assert_not_opened(folder, model, "contain a NaN or an infinity");
     p->b[3] = 0;
     made_adapter_write(&made, in_directory(folder),
                        "{\"peft_type\": \"LORA\", \"r\": 3, \"target_modules\": [\"v_proj\"]}");
@@ -158,7 +158,7 @@ static void test_refused_tensors(void **state)
     made_model_free(&base);
 }
 
-/* A GGUF adapter of a model with other sizes, and a model that is taken for an adapter. */
+/* A GGUF adapter for a model with other sizes, and a model that is opened as an adapter. */
 static void test_refused_gguf(void **state)
 {
     (void)state;
@@ -172,7 +172,7 @@ static void test_refused_gguf(void **state)
     make_folder("other");
     made_model_write(&other, in_directory("other"), false);
     dsmoe_model *model = open_model(in_directory("other"));
-    assert_not_opened("adapter.gguf", model, "made for another one");
+    assert_not_opened("adapter.gguf", model, "made for another model");
     assert_not_opened("base.gguf", model, "not an adapter");
     dsmoe_model *right = open_model(in_directory("base"));
     dsmoe_adapter *lora = open_adapter("adapter.gguf", right);
@@ -181,7 +181,7 @@ static void test_refused_gguf(void **state)
     dsmoe_engine *engine;
     dsmoe_error error = {0};
     assert_int_equal(dsmoe_engine_create(model, &options, &engine, &error), DSMOE_ERROR_ARGUMENT);
-    /* never over what is there */
+    /* replaces only another adapter, never the one it was read from, and only on request */
     assert_int_equal(dsmoe_adapter_write(lora, in_directory("base.gguf"), true, &error),
                      DSMOE_ERROR_IO);
     assert_int_equal(dsmoe_adapter_write(lora, in_directory("adapter.gguf"), true, &error),

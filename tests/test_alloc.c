@@ -1,5 +1,5 @@
-/* test_alloc.c - memory that cannot be had, for a layer and a trainer; and: neither a layer nor a
- * engine nor a trainer allocates anything while it runs. */
+/* test_alloc.c - running out of memory in a layer and a trainer; and that layers, engines and trainers
+ * allocate nothing while they run. */
 #include "alloc_failures.h"
 
 #include <stdlib.h>
@@ -135,7 +135,7 @@ static dsmoe_status make_trainer(dsmoe_error *error)
     return status;
 }
 
-/* Where there is no memory to find out, there are no sizes. */
+/* The sizes are all known or, if there was no memory to compute them, all unknown. */
 static dsmoe_status measure_trainer(dsmoe_error *error)
 {
     dsmoe_config small = train_config();
@@ -156,15 +156,15 @@ static void test_trainer_failures(void **state)
     check_failures("dsmoe_trainer_memory_size", measure_trainer, ALLOC_MEMORY);
 }
 
-/* The five sizes are what is allocated, beside the three tables of where each tensor lies; after that
- * nothing is. */
-/* What memory_alloc takes: large pieces end with a whole huge page. */
+/* The bytes that memory_alloc takes: large pieces are rounded up to whole huge pages. */
 static size_t in_whole_pages(size_t size)
 {
     const size_t page = (size_t)1 << 21;
     return size < 2 * page ? size : (size + page - 1) / page * page;
 }
 
+/* The five sizes are all that a trainer allocates, except three tables with the address of each tensor.
+ * Training allocates nothing. */
 static void test_trainer_memory(void **state)
 {
     (void)state;
@@ -217,7 +217,7 @@ static void test_passes_allocate_nothing(void **state)
         c.n_device_groups = 2;
         c.device_loss_alpha = 0.05f;
         fixture f = fixture_make(c, 2, 1500, n_threads, 5);
-        run_passes(&f); /* threads start once */
+        run_passes(&f); /* creates the threads */
         long before = alloc_count();
         run_passes(&f);
         assert_int_equal(alloc_count(), before);
@@ -225,7 +225,7 @@ static void test_passes_allocate_nothing(void **state)
     }
 }
 
-/* Neither a token nor a prompt, nor choosing what comes next and telling how likely it was. */
+/* Neither prompts nor single tokens, nor choosing the next token and its log probability. */
 static void test_sequences_allocate_nothing(void **state)
 {
     (void)state;

@@ -1,5 +1,4 @@
-/* test_alloc_models.c - memory that cannot be had, for what reads and writes models and their
- * texts. */
+/* test_alloc_models.c - running out of memory while models and their texts are read and written. */
 #include "alloc_failures.h"
 
 #include <dirent.h>
@@ -56,7 +55,7 @@ static dsmoe_status verify_folder(dsmoe_error *error)
 
 static char directory[] = "/tmp/dsmoe-alloc-XXXXXX";
 
-/* The files in that folder, which are removed. */
+/* Removes the files in the scratch folder; returns their number. */
 static int remove_files(void)
 {
     DIR *list = opendir(directory);
@@ -77,7 +76,7 @@ static void another_directory(void)
     assert_non_null(mkdtemp(directory));
 }
 
-/* Shards of a few tensors; what fails leaves no file behind. */
+/* Writes a few tensors as shards; a failure leaves no file behind. */
 static dsmoe_status write_model(dsmoe_error *error)
 {
     dsmoe_config small;
@@ -175,9 +174,9 @@ static void test_text_failures(void **state)
 
 /* ---- GGUF files ------------------------------------------------------------------------------ */
 
-static char fresh[300], other[300]; /* a GGUF file, and what it becomes */
+static char fresh[300], other[300]; /* a GGUF file, and the file made from it */
 
-/* A file with keys of all kinds and two tensors, the first of `count` parts if that is above 1. */
+/* A file with keys of all kinds and two tensors; with `count` above 1, one part of that many. */
 static dsmoe_status write_gguf(const char *path, uint32_t number, uint32_t count,
                                dsmoe_error *error)
 {
@@ -205,7 +204,7 @@ static dsmoe_status write_gguf(const char *path, uint32_t number, uint32_t count
     return status;
 }
 
-/* What fails leaves no part of a file behind; the whole may be there, if syncing the folder
+/* A failure leaves no partial file behind. The whole file may be there if only syncing the folder
  * failed. */
 static dsmoe_status write_whole_gguf(dsmoe_error *error)
 {

@@ -1,4 +1,5 @@
-/* test_asserts.c - the library under test has its asserts: a mistake of a caller ends the process. */
+/* test_asserts.c - the library under test is built with asserts: a mistake of the caller ends the
+ * process. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -21,7 +22,7 @@ static void test_a_mistake_ends_the_process(void **state)
         const struct rlimit none = {0, 0};
         setrlimit(RLIMIT_CORE, &none);
         signal(SIGABRT, SIG_DFL);
-        close(STDERR_FILENO); /* what assert says is expected */
+        close(STDERR_FILENO); /* the message of assert is expected */
         data_order_at(3, 0, 0, 3);
         _exit(0);
     }

@@ -1,5 +1,5 @@
-/* test_available.c - how much memory there is to take and how many processors: the machine's own figure,
- * limits of both kinds of control groups, and that training refuses what does not fit. */
+/* test_available.c - how much memory and how many processors are available: the machine's own figures, the
+ * limits of both versions of control groups, and that training refuses a model that does not fit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -18,7 +18,7 @@
 
 static const char *const plenty = "MemTotal:  24000000 kB\nMemAvailable:  1000000 kB\n";
 
-/* FOLDER/NAME with that text, and the folders above it. */
+/* Writes FOLDER/NAME with that text, and makes the folders above it. */
 static void put(const char *folder, const char *name, const char *text)
 {
     char file[300];
@@ -32,7 +32,7 @@ static void expect(uint64_t bytes) { assert_int_equal(memory_available_under(dir
 static void test_machine(void **state)
 {
     (void)state;
-    expect(UINT64_MAX); /* nothing says */
+    expect(UINT64_MAX); /* no file gives a limit */
     put("proc", "meminfo", plenty);
     expect(1024000000);
     put("proc", "meminfo", "MemAvailable: 99999999999999999999 kB\n");
@@ -40,7 +40,7 @@ static void test_machine(void **state)
     assert_true(memory_available() > 0);
 }
 
-/* Pages of files that are only cached can be had. */
+/* Cached pages of files count as available. */
 static void test_version_2(void **state)
 {
     (void)state;
@@ -62,7 +62,7 @@ static void test_version_2(void **state)
     expect(0);
 }
 
-/* In a container the mount may begin with the container's own group. */
+/* In a container the mount may start at the container's own group. */
 static void test_version_1(void **state)
 {
     (void)state;
@@ -80,7 +80,7 @@ static void test_version_1(void **state)
     expect(50000);
 }
 
-/* The 16B model with its gradients and moments: no machine of these tests has so much. */
+/* The 16B model with its gradients and moments needs more memory than any machine that runs these tests. */
 static void test_trainer_refuses(void **state)
 {
     (void)state;
@@ -100,7 +100,7 @@ static void test_trainer_refuses(void **state)
 
 static void expect_threads(int n) { assert_int_equal(threads_allowed_under(directory), n); }
 
-/* Time for a part of a processor is time for one thread. */
+/* Part of a processor's time counts as one thread. */
 static void test_threads_version_2(void **state)
 {
     (void)state;
@@ -121,7 +121,7 @@ static void test_threads_version_2(void **state)
     expect_threads(3);
     put("sys/fs/cgroup", "cpu.max", "0 100000\n");
     expect_threads(1);
-    put("sys/fs/cgroup", "cpu.max", "100000 0\n"); /* which means nothing */
+    put("sys/fs/cgroup", "cpu.max", "100000 0\n"); /* meaningless, so it is ignored */
     expect_threads(3);
 }
 
@@ -131,7 +131,7 @@ static void test_threads_version_1(void **state)
     put("proc/self", "cgroup", "6:cpuset:/set\n5:cpuacct,cpu:/docker/4f\n4:memory:/m\n0::/\n");
     put("sys/fs/cgroup/cpu/set", "cpu.cfs_quota_us", "100000\n");
     put("sys/fs/cgroup/cpu/set", "cpu.cfs_period_us", "100000\n");
-    expect_threads(INT_MAX); /* another controller's group */
+    expect_threads(INT_MAX); /* the limit is on the cpuset controller's group */
     put("sys/fs/cgroup/cpu/docker/4f", "cpu.cfs_quota_us", "-1\n");
     put("sys/fs/cgroup/cpu/docker/4f", "cpu.cfs_period_us", "100000\n");
     expect_threads(INT_MAX);

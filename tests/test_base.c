@@ -1,5 +1,5 @@
-/* test_base.c - the ground floor: layouts, random numbers that are the same everywhere, messages of
- * one line, 16-bit floats. */
+/* test_base.c - src/base: memory layouts, random numbers that are the same everywhere, one-line messages,
+ * 16-bit floats. */
 #include "support.h"
 
 #include <math.h>
@@ -67,16 +67,16 @@ static void test_arena_overflow(void **state)
         arena measure = arena_over(NULL), place = arena_over(memory);
         assert_null(arena_take(&measure, bad[i].count, bad[i].size));
         assert_int_equal(arena_size(&measure), 0);
-        arena_take(&measure, 1, 1); /* a failure stays */
+        arena_take(&measure, 1, 1); /* the failure is permanent */
         assert_int_equal(arena_size(&measure), 0);
         assert_null(arena_take(&place, bad[i].count, bad[i].size));
         assert_int_equal(arena_size(&place), 0);
     }
-    arena many = arena_over(NULL); /* each fits, all do not */
+    arena many = arena_over(NULL); /* each one fits, but all together do not */
     for (int i = 0; i < 16; i++) arena_take(&many, 1, SIZE_MAX / 8);
     assert_int_equal(arena_size(&many), 0);
     arena empty = arena_over(NULL);
-    assert_true(arena_size(&empty) > 0); /* 0 would mean that it cannot be had */
+    assert_true(arena_size(&empty) > 0); /* 0 would mean failure */
 }
 
 /* ---- memory and checked arithmetic ---------------------------------------------------------- */
@@ -121,7 +121,7 @@ static uint32_t bits_of(float value)
     return bits;
 }
 
-/* Every machine must come to these. */
+/* Every machine must compute these numbers. */
 static void test_rng_golden(void **state)
 {
     (void)state;
@@ -154,7 +154,7 @@ static void test_rng_golden(void **state)
     }
 }
 
-/* A tensor made in pieces is the tensor made at once. */
+/* A tensor made in pieces is the same as one made in a single call. */
 static void test_rng_pieces(void **state)
 {
     (void)state;
@@ -176,7 +176,7 @@ typedef struct moments {
     double mean, variance, skewness, kurtosis, min, max, correlation;
 } moments;
 
-/* `correlation` is that of neighbours. */
+/* `correlation` is between neighbours. */
 static moments measure(const float *values, int n)
 {
     moments m = {.min = INFINITY, .max = -INFINITY};
@@ -234,7 +234,7 @@ static void test_rng_distribution(void **state)
     free(values);
 }
 
-/* Our own logarithm and cosine against those of libm. */
+/* Our own logarithm and cosine agree with libm. */
 static void test_rng_transform(void **state)
 {
     (void)state;
@@ -248,7 +248,7 @@ static void test_rng_transform(void **state)
     }
 }
 
-/* Streams, seeds and places all matter. */
+/* Different seeds, streams and indices give different numbers. */
 static void test_rng_streams(void **state)
 {
     (void)state;
@@ -299,7 +299,7 @@ static void test_status_names(void **state)
 
 /* ---- 16-bit floats --------------------------------------------------------------------------- */
 
-/* What 16 bits mean, of any split into exponent and fraction. */
+/* The value of 16 bits, for any split into exponent and fraction. */
 static double half_meaning(uint16_t bits, int fraction_bits, int bias)
 {
     int exponent = (bits & 0x7fff) >> fraction_bits, fraction = bits & ((1 << fraction_bits) - 1);
@@ -312,7 +312,8 @@ static double half_meaning(uint16_t bits, int fraction_bits, int bias)
 typedef float from_half_fn(uint16_t half);
 typedef uint16_t to_half_fn(float value);
 
-/* Every finite number there and back; what lies half-way to its neighbour, and just beside that. */
+/* Every finite number is converted there and back, and so are the midpoint to its neighbour and the floats
+ * next to it. */
 static void check_finite_halves(from_half_fn *from, to_half_fn *to, int fraction_bits, int bias)
 {
     int infinity = 0x7fff >> fraction_bits << fraction_bits;
@@ -324,15 +325,15 @@ static void check_finite_halves(from_half_fn *from, to_half_fn *to, int fraction
             assert_int_equal(signbit(value) != 0, sign != 0);
             assert_int_equal(to(value), here);
             double end = half_meaning(next, fraction_bits, bias);
-            float middle = (float)((value + end) / 2); /* float32 has more digits: exact */
-            if (isinf((float)end)) continue;           /* bfloat16 ends where float32 does */
+            float middle = (float)((value + end) / 2); /* exact, as float32 has more digits */
+            if (isinf((float)end)) continue;           /* bfloat16 ends where float32 ends */
             assert_int_equal(to(middle), bits % 2 ? next : here);
             assert_int_equal(to(nextafterf(middle, value)), here);
             assert_int_equal(to(nextafterf(middle, (float)end)), next);
         }
 }
 
-/* Infinities, all NaNs, and a number too small. */
+/* Infinities, all NaNs, and a number that is too small. */
 static void check_special_halves(from_half_fn *from, to_half_fn *to, int fraction_bits)
 {
     int infinity = 0x7fff >> fraction_bits << fraction_bits;
@@ -345,7 +346,7 @@ static void check_special_halves(from_half_fn *from, to_half_fn *to, int fractio
         assert_true(isnan(value));
         assert_true((to(value) & 0x7fff) > infinity);
     }
-    /* A NaN whose first sixteen bits are those of an infinity. */
+    /* A NaN whose upper 16 bits are those of an infinity. */
     assert_true((to(half_float(0x7f800001)) & 0x7fff) > infinity);
     assert_int_equal(to(half_float(1)), 0);
 }

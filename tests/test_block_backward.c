@@ -1,5 +1,6 @@
-/* test_block_backward.c - dy·w with every block type, of every set of kernels, against sums in double over the numbers
- * that blocks stand for: sums of odd lengths, parts of the columns, rows alone and in company, the largest numbers. */
+/* test_block_backward.c - dy·w with every quantised type and every set of kernels, against sums in double
+ * over the dequantised numbers: sums of odd lengths, parts of the columns, rows alone and together, the
+ * largest numbers. */
 #include "operands.h"
 
 #include <float.h>
@@ -17,12 +18,12 @@ enum { COLUMNS = 512, FIRST = GEMM_WIDE };
 
 typedef struct weights {
     matrix matrix;
-    int64_t k; /* rows, over which the sum runs */
+    int64_t k; /* rows; the sum is over them */
     unsigned char *rows;
-    float *numbers; /* [k, COLUMNS] what they stand for */
+    float *numbers; /* [k, COLUMNS] the dequantised values */
 } weights;
 
-/* Random rows, or all of the same number. */
+/* Random rows, or every number equal to `same`. */
 static weights weights_make(dsmoe_dtype type, int64_t k, float same)
 {
     int64_t stride = dtype_bytes(type, COLUMNS);
@@ -46,30 +47,32 @@ static void weights_free(weights *w)
     free(w->numbers);
 }
 
-/* n columns from `column` on. */
+/* n columns starting at `column`. */
 static void run(const kernels *set, rows a, int64_t m, const weights *w, int64_t column, int64_t n,
                 float *c, int64_t ldc, bool accumulate)
 {
     size_t size = gemm_scratch_size(set, COLUMNS);
     void *scratch = NULL;
     assert_int_equal(posix_memalign(&scratch, 64, size), 0);
-    memset(scratch, 0xff, size); /* NaN, should it get into a sum */
+    memset(scratch, 0xff, size); /* NaN, which would show in a sum */
     gemm g = gemm_init(set, COLUMNS, scratch);
     gemm_nn_matrix(&g, a, m, w->matrix, column, w->k, n, c, ldc, accumulate);
     free(scratch);
 }
 
-/* ---- how exact ----------------------------------------------------------------------------------- */
+/* ---- accuracy ------------------------------------------------------------------------------------ */
 
-/* A sum, and how far a product may be from it: both sides in words, rounded to half a step of the largest of a stretch,
- * of w in the BLOCK columns that share a scale; or in float32. */
+/* A sum, and the largest error a product may have. Both factors are rounded to words: by half a step of
+ * the largest value in a stretch, for w also over the BLOCK columns that share a scale. Other kernels use
+ * float32. */
 typedef struct bound {
     double sum, error;
 } bound;
 
 enum { N_STRETCHES = 3 };
 
-/* The largest of the columns that share a scale, in each stretch of rows. Scales of blocks may allow some more. */
+/* The largest value in the columns that share a scale, in each stretch of rows. The factor allows for the
+ * scales' rounding. */
 static void largest_of(const weights *w, int64_t column, double most[N_STRETCHES])
 {
     int64_t first = column / BLOCK * BLOCK;
@@ -102,7 +105,8 @@ static bound bound_of(const kernels *set, const float *a, const weights *w, int6
     return b;
 }
 
-/* Every element within its bound, and all together within 6e-4 of the size of the result. */
+/* Every element must be within its bound, and the error of all together within 6e-4 of the size of the
+ * result. */
 static void check(const kernels *set, const weights *w, rows a, int64_t m, int64_t column,
                   int64_t n, const float *c, int64_t ldc, double before)
 {
@@ -152,9 +156,10 @@ static void test_shapes(void **state)
     for_each_set(shapes_of_set);
 }
 
-/* ---- what a row depends on ----------------------------------------------------------------------- */
+/* ---- independence of rows ------------------------------------------------------------------------ */
 
-/* All rows that one call may have, in groups of every size, each row with its own bits; one is not a number. */
+/* The most rows that one call may have, in groups of every size: each row must keep its bits. One row has
+ * a NaN. */
 static void company_of_set(const kernels *set)
 {
     enum { K = 300, ODD = 100 };
@@ -186,7 +191,7 @@ static void test_company(void **state)
     for_each_set(company_of_set);
 }
 
-/* Sums of 32 bits must hold a whole stretch of the largest words, of either sign. */
+/* Sums of 32 bits must hold a whole stretch of the largest words, of both signs. */
 static void extremes_of_set(const kernels *set)
 {
     enum { K = BLOCK_STRETCH };

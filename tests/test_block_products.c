@@ -1,6 +1,6 @@
-/* test_block_products.c - products with every block type, of every set of kernels: against sums in
- * double over the numbers that blocks and the quantised x stand for, at odd sizes, from rows and from
- * octets, with the largest codes there are. */
+/* test_block_products.c - products with every quantised type and every set of kernels, against sums
+ * in double over the dequantised weights and x: odd sizes, weights as rows and as octets, the largest
+ * codes. */
 #include "operands.h"
 
 #include <float.h>
@@ -23,7 +23,7 @@ typedef struct weights {
     octet_home home;
     int64_t n, k;
     unsigned char *rows, *octets;
-    float *numbers; /* [n, k] what they stand for in a product */
+    float *numbers; /* [n, k] the values used in a product */
 } weights;
 
 static weights weights_of(dsmoe_dtype type, int64_t n, int64_t k)
@@ -37,8 +37,8 @@ static weights weights_of(dsmoe_dtype type, int64_t n, int64_t k)
     return w;
 }
 
-/* What BLOCK_FINE takes the n numbers of a stretch for: whole multiples of a 32nd of its largest scale,
- * and never further than that from what they are. */
+/* How BLOCK_FINE rounds the n numbers of a stretch: to multiples of 1/32 of its largest scale, each by at
+ * most one such step. */
 static void round_stretch(const block_q8_0 *blocks, int64_t n, float *numbers)
 {
     double scale[BLOCK_STRETCH / BLOCK], largest = 0;
@@ -76,8 +76,8 @@ static weights weights_random(dsmoe_dtype type, int64_t n, int64_t k)
     return w;
 }
 
-/* Every bit set, or none, but for float16 numbers of a harmless size; Q8_0 and Q6_K's scales have signs
- * then, and are -1 or 0: those become 127, or -128 and -127. */
+/* Every bit set or none, except that float16 numbers get a harmless size. With all bits set or none, the
+ * signed Q8_0 codes and Q6_K scales would be -1 or 0; they become 127, or -128 and -127. */
 static weights weights_extreme(dsmoe_dtype type, int64_t n, int64_t k, bool high)
 {
     weights w = weights_of(type, n, k);
@@ -100,7 +100,7 @@ static weights weights_extreme(dsmoe_dtype type, int64_t n, int64_t k, bool high
     return w;
 }
 
-/* From now on products take octets of this set where they are whole. */
+/* From now on products use octets of this set for all rows that fill whole octets. */
 static void weights_interleave(weights *w, const kernels *set)
 {
     int64_t n = w->n / BLOCK_OCTET;
@@ -127,7 +127,7 @@ static void run(const kernels *set, rows x, int64_t m, int64_t k, matrix w, int6
     size_t size = gemm_scratch_size(set, k);
     void *scratch = NULL;
     assert_int_equal(posix_memalign(&scratch, 64, size), 0);
-    memset(scratch, 0xff, size); /* NaN, should it get into a sum */
+    memset(scratch, 0xff, size); /* NaN, which would show in a sum */
     gemm g = gemm_init(set, k, scratch);
     gemm_nt_load(&g, x, m, k);
     gemm_nt(&g, w, n, y, ldy);
@@ -136,7 +136,7 @@ static void run(const kernels *set, rows x, int64_t m, int64_t k, matrix w, int6
 
 enum { MAX_K = 1280 };
 
-/* The numbers that a quantised row stands for. */
+/* The values that a quantised row represents. */
 static void read_bytes(const float *x, int64_t k, double *numbers)
 {
     int8_t q[MAX_K];
@@ -176,7 +176,7 @@ static void check(const kernels *set, const weights *w, const double *x, int64_t
                 sum += term;
                 magnitude += fabs(term);
             }
-            /* a minimum is taken off what is larger than the numbers it leaves */
+            /* numbers with a minimum are differences of larger terms */
             if (!(fabs(y[i * ldy + j] - sum) <= 32 * FLT_EPSILON * magnitude))
                 fail_msg("%s of %s, m %d n %d k %d: element %d,%d is %.9g instead of %.9g",
                          dsmoe_dtype_name(w->matrix.type), set->name, (int)m, (int)w->n, (int)w->k,
@@ -184,7 +184,7 @@ static void check(const kernels *set, const weights *w, const double *x, int64_t
         }
 }
 
-/* Rows as they lie and octets must give the same bits. */
+/* Plain rows and octets must give the same bits. */
 static void check_weights(const kernels *set, weights *w, rows x, int64_t m)
 {
     double *numbers = quantised(w->matrix.type, x, m, w->k);
@@ -228,8 +228,8 @@ static void test_shapes(void **state)
     for_each_set(shapes_of_set);
 }
 
-/* A row alone has the same bits as among others, however many they are: all groups that rows are cut
- * into, with whole octets and a rest, a short last stretch, and octets kept or made in passing. */
+/* A row computed alone has the same bits as with any number of others: all groups that rows are cut into,
+ * with whole octets and a rest, a short last stretch, and octets kept or made on the fly. */
 enum { COMPANY = 70, COMPANY_N = 27 };
 
 static void company_of_weights(const kernels *set, const weights *w, rows x)
@@ -239,7 +239,7 @@ static void company_of_weights(const kernels *set, const weights *w, rows x)
         run(set, rows_from(x, i), 1, w->k, w->matrix, COMPANY_N, alone.data.at + i * alone.stride,
             alone.stride);
     for (int m = 2; m <= COMPANY; m++) {
-        int first = COMPANY - m; /* rows in other places of their groups each time */
+        int first = COMPANY - m; /* puts rows at other places of their groups */
         run(set, rows_from(x, first), m, w->k, w->matrix, COMPANY_N, together.data.at,
             together.stride);
         for (int i = 0; i < m; i++)
@@ -274,7 +274,7 @@ static void test_alone(void **state)
     for_each_set(alone_of_set);
 }
 
-/* All rows that one call may have. */
+/* The most rows that one call may have. */
 static void most_rows_of_set(const kernels *set)
 {
     for (size_t t = 0; t < COUNT(types); t++) {
@@ -292,7 +292,7 @@ static void test_most_rows(void **state)
     for_each_set(most_rows_of_set);
 }
 
-/* Sums of 16 bits must hold the largest codes times the largest q, of either sign. */
+/* Sums of 16 bits must hold the largest codes times the largest q, of both signs. */
 static void extremes_of_set(const kernels *set)
 {
     float x[5 * 512];
@@ -313,7 +313,7 @@ static void test_extremes(void **state)
     for_each_set(extremes_of_set);
 }
 
-/* Parts of a matrix, as tasks take them, with octets or, from an odd row on, without. */
+/* Parts of a matrix, as tasks take them: with octets or, if they start at an odd row, without. */
 static void parts_of_set(const kernels *set)
 {
     for (size_t t = 0; t < COUNT(types); t++) {
@@ -342,8 +342,8 @@ static void test_parts(void **state)
     for_each_set(parts_of_set);
 }
 
-/* Rows that someone has brought into integers give what they give when a product does it itself: in
- * either form, by number or in order, and beside a product that wants the other form. */
+/* Rows quantised in advance give the same result as rows that the product quantises itself: in both forms,
+ * by index or in order, and next to a product that needs the other form. */
 static void made_of_set(const kernels *set)
 {
     enum { M = 11, N = 24, K = 512, TAKEN = 9 };
@@ -391,11 +391,11 @@ static void test_made(void **state)
     for_each_set(made_of_set);
 }
 
-/* ---- x in integers -------------------------------------------------------------------------------- */
+/* ---- quantised x ---------------------------------------------------------------------------------- */
 
 enum { N_X = 9 * BLOCK };
 
-/* Where a set puts each column of a row: the order is its own. */
+/* Finds where a set puts each column of a row; each set has its own order. */
 static void find_places(const kernels *set, int place[N_X])
 {
     bool taken[N_X] = {false};
@@ -419,7 +419,7 @@ static void x_of_set(const kernels *set)
     operand x = operand_make(1, N_X, 0, false, 9);
     float *at = x.data.at;
     for (int i = 0; i < BLOCK; i++) at[i] = 0.0f;
-    for (int i = 0; i < BLOCK; i++) at[BLOCK + i] = i % 2 ? 1e-42f : -1e-43f; /* nearly nothing */
+    for (int i = 0; i < BLOCK; i++) at[BLOCK + i] = i % 2 ? 1e-42f : -1e-43f; /* subnormal */
     for (int i = 0; i < BLOCK; i++) at[2 * BLOCK + i] = i == 5 ? -3e38f : 1.0f;
     at[3 * BLOCK + 7] = NAN;
     at[4 * BLOCK + 9] = -INFINITY;
@@ -439,7 +439,7 @@ static void x_of_set(const kernels *set)
         for (int i = b * BLOCK; i < (b + 1) * BLOCK; i++) {
             sum += q[i];
             if (b == 3 || b == 4) continue;
-            /* half a step, and what rounding the scale adds at its largest */
+            /* half a step, plus the largest effect of rounding the scale */
             assert_true(fabsf(at[i] - scale[b] * (float)q[i]) <=
                         scale[b] * 0.50002f + (b == 1 ? 1e-42f : 0.0f));
         }
@@ -455,7 +455,8 @@ static void test_x(void **state)
     for_each_set(x_of_set);
 }
 
-/* Five stretches, the last of them short: of nothing, of nearly nothing, with a NaN, with an infinity. */
+/* Five stretches: one of zeros, one of subnormal numbers, one with a NaN, one with an infinity, and a
+ * short last one. */
 static void fine_x_of_set(const kernels *set)
 {
     enum { N = 4 * BLOCK_STRETCH + 3 * BLOCK };
@@ -473,7 +474,7 @@ static void fine_x_of_set(const kernels *set)
         assert_true(s == 2 || s == 3 ? isnan(scale[s]) : scale[s] == expected[s]);
     assert_true(scale[0] == 0.0f && scale[1] == 0.0f);
     static const int place[4] = {0, 2, 1, 3};
-    for (int i = 4 * BLOCK_STRETCH; i < N; i++) /* half a step, and the rounding of scales */
+    for (int i = 4 * BLOCK_STRETCH; i < N; i++) /* half a step, and rounding of scales */
         assert_true(fabsf(at[i] - scale[4] * q[i / 4 * 4 + place[i % 4]]) <= scale[4] * 0.5003f);
     operand_free(&x);
 }
@@ -484,7 +485,7 @@ static void test_fine_x(void **state)
     for_each_set(fine_x_of_set);
 }
 
-/* Scales of Q8_0 that differ much, have a sign, or are 0; and one that is not a number. */
+/* Scales of Q8_0 that differ widely, are negative or 0; and two that are NaN and infinity. */
 static void fine_scales_of_set(const kernels *set)
 {
     static const float scales[] = {1.0f, -0.5f, 0.0f, 1e-3f, 3e-5f, -2.0f, 6e-8f, 0.7f, 0.3f};
@@ -517,7 +518,7 @@ static void test_fine_scales(void **state)
     for_each_set(fine_scales_of_set);
 }
 
-/* What is not a number stays visible, in its row alone. */
+/* A NaN in x shows in the results of its own row only. */
 static void nan_of_set(const kernels *set)
 {
     for (size_t t = 0; t < COUNT(types); t++) {

@@ -1,6 +1,5 @@
-/* test_blocks.c - what the bytes of each type of blocks mean: blocks made by hand, and where every
- * single bit of a block goes. Places are those of the format, counted in bytes from the first of a
- * block, not those of the structs. */
+/* test_blocks.c - the meaning of the bytes in quantised blocks of each type: blocks made by hand, and the
+ * place of every single bit. Places are byte offsets in the format, not members of the structs. */
 #include "support.h"
 
 #include <string.h>
@@ -14,7 +13,7 @@ typedef void widen_function(int64_t n, const void *src, float *dst);
 typedef struct block_type {
     dsmoe_dtype type;
     widen_function *widen;
-    int n_bits; /* of a code */
+    int n_bits; /* of one code */
 } block_type;
 
 static const block_type types[] = {
@@ -25,7 +24,7 @@ static const block_type types[] = {
 
 enum { MOST_BYTES = 210 };
 
-/* ---- where bits lie ------------------------------------------------------------------------- */
+/* ---- places of bits ------------------------------------------------------------------------- */
 
 typedef struct place {
     int byte, bit;
@@ -38,14 +37,14 @@ static place place_q5_0(int i, int bit)
     return bit == 4 ? (place){2 + i / 8, i % 8} : (place){6 + i % 16, i / 16 * 4 + bit};
 }
 
-/* As of Q5_0, but that a minimum lies before. */
+/* As in Q5_0, but with a minimum before it. */
 static place place_q5_1(int i, int bit)
 {
     place at = place_q5_0(i, bit);
     return (place){at.byte + 2, at.bit};
 }
 
-/* 64 numbers in 32 bytes, the first 32 of them below. */
+/* 64 numbers in 32 bytes, the first 32 of them in the low halves. */
 static place place_low(int i, int bit)
 {
     return (place){i / 64 * 32 + i % 32, i / 32 % 2 * 4 + bit};
@@ -78,10 +77,10 @@ static place place_of_code(dsmoe_dtype type, int i, int bit)
     }
 }
 
-/* Bits of the scale, or of the minimum, of part j of Q4_K and Q5_K. */
+/* The bits of the scale, or of the minimum, of part j in Q4_K and Q5_K. */
 static place place_of_scale(int j, int bit, bool min)
 {
-    int first = 4 + (min ? 4 : 0); /* bytes of the first four scales, or minima */
+    int first = 4 + (min ? 4 : 0); /* the first four scales, or minima */
     if (j < 4) return (place){first + j, bit};
     if (bit >= 4) return (place){first + j - 4, bit + 2};
     return (place){12 + j - 4, bit + (min ? 4 : 0)};
@@ -92,12 +91,12 @@ static void set_bit(unsigned char *bytes, place at)
     bytes[at.byte] = (unsigned char)(bytes[at.byte] | 1 << at.bit);
 }
 
-/* ---- blocks ---------------------------------------------------------------------------------- */
+/* ---- making blocks --------------------------------------------------------------------------- */
 
 static const unsigned char one[2] = {0x00, 0x3c}, minus_half[2] = {0x00, 0xb8},
                            quarter[2] = {0x00, 0x34};
 
-/* All codes zero, d = 1, m = -1/2 and dmin = 1/4, every scale 1 and every minimum 0. */
+/* All codes are 0, d = 1, m = -1/2, dmin = 1/4, every scale is 1 and every minimum 0. */
 static void make_plain(dsmoe_dtype type, unsigned char block[MOST_BYTES])
 {
     memset(block, 0, MOST_BYTES);
@@ -113,13 +112,13 @@ static void make_plain(dsmoe_dtype type, unsigned char block[MOST_BYTES])
     for (int j = 0; j < 8; j++) set_bit(block, place_of_scale(j, 0, false));
 }
 
-/* As another float16 after d. */
+/* The minimum is a second float16 after d. */
 static bool has_minimum(dsmoe_dtype type)
 {
     return type == DSMOE_Q5_1 || type == DSMOE_Q4_K || type == DSMOE_Q5_K;
 }
 
-/* What the code 0 means in such a block. */
+/* The value of code 0 in such a block. */
 static float lowest(dsmoe_dtype type)
 {
     switch (type) {
@@ -133,7 +132,7 @@ static float lowest(dsmoe_dtype type)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* Each bit of each code changes its own number, by what the bit is worth. */
+/* Each bit of each code changes only its own number, by the bit's value. */
 static void test_codes(void **state)
 {
     (void)state;
@@ -156,7 +155,7 @@ static void test_codes(void **state)
     }
 }
 
-/* Each bit of a scale and of a minimum changes the numbers of its own part alone. */
+/* Each bit of a scale or a minimum changes only the numbers of its own part. */
 static void check_scale_bit(const block_type *t, int j, int bit, bool min)
 {
     unsigned char block[MOST_BYTES];
@@ -165,7 +164,7 @@ static void check_scale_bit(const block_type *t, int j, int bit, bool min)
     for (int i = 0; i < SUPER_BLOCK; i++) /* all codes are 1 */
         set_bit(block, place_of_code(t->type, i, 0));
     place at = place_of_scale(j, bit, min);
-    block[at.byte] = (unsigned char)(block[at.byte] ^ 1 << at.bit); /* bit 0 of scales is set */
+    block[at.byte] = (unsigned char)(block[at.byte] ^ 1 << at.bit); /* bit 0 of scales was set */
     t->widen(SUPER_BLOCK, block, values);
     float worth = (float)(1 << bit);
     float other = min ? 1.0f - 0.25f * worth : bit == 0 ? 0.0f : 1.0f + worth;
@@ -225,7 +224,7 @@ static void test_by_hand(void **state)
     memcpy(q5_1 + 24, quarter, 2);
     memcpy(q5_1 + 26, minus_half, 2);
     q5_1[24 + 23] = 0x30;         /* the last code of the second block is 3 */
-    widen_q5_1(64, q5_1, values); /* the codes of the first are those of Q5_0 above; m = 1/4 */
+    widen_q5_1(64, q5_1, values); /* the first block has the codes of Q5_0 above; m = 1/4 */
     assert_true(values[0] == 11.75f && values[16] == 13.25f && values[1] == 0.25f);
     assert_true(values[31] == 8.25f && values[32] == -0.5f && values[63] == 0.25f);
 
@@ -248,11 +247,11 @@ static void test_large_by_hand(void **state)
     unsigned char q4_k[144] = {0x00, 0x3c, 0x00, 0x34}, q5_k[176] = {0x00, 0x3c, 0x00, 0x34};
     memcpy(q4_k + 4, scales, 12);
     memcpy(q5_k + 4, scales, 12);
-    q4_k[16 + 7] = 0x0d;           /* number 7 is code 13 */
-    q4_k[16 + 2 * 32 + 31] = 0xb0; /* number 5·32 + 31 is code 11 */
+    q4_k[16 + 7] = 0x0d;           /* number 7 has code 13 */
+    q4_k[16 + 2 * 32 + 31] = 0xb0; /* number 5·32 + 31 has code 11 */
     q5_k[48 + 7] = 0x0d;
     q5_k[48 + 2 * 32 + 31] = 0xb0;
-    q5_k[16 + 31] = 1 << 5; /* of which the fifth bit makes 27 */
+    q5_k[16 + 31] = 1 << 5; /* its fifth bit, which makes 27 */
     widen_q4_k(256, q4_k, values);
     assert_true(values[7] == 37.0f && values[6] == -2.0f);
     assert_true(values[191] == 392.75f && values[190] == -14.25f && values[255] == 0.0f);
@@ -264,16 +263,16 @@ static void test_large_by_hand(void **state)
     q6_k[192 + 2] = 0xfb; /* numbers 32 to 47 have the scale -5, */
     q6_k[192 + 15] = 7;   /* and 240 to 255 the scale 7 */
     memcpy(q6_k + 208, quarter, 2);
-    q6_k[32 + 3] = 0x09; /* number 35 is code 9 + 2·16 = 41 */
+    q6_k[32 + 3] = 0x09; /* number 35 has code 9 + 2·16 = 41 */
     q6_k[128 + 3] = 2 << 2;
-    q6_k[64 + 63] = 0xe0; /* number 255 is code 14 + 3·16 = 62 */
+    q6_k[64 + 63] = 0xe0; /* number 255 has code 14 + 3·16 = 62 */
     q6_k[128 + 63] = 3 << 6;
     widen_q6_k(256, q6_k, values);
     assert_true(values[35] == -11.25f && values[36] == 40.0f);
     assert_true(values[255] == 52.5f && values[254] == -56.0f && values[0] == 0.0f);
 }
 
-/* Number i of a block by the definition of its type, without any rounding. */
+/* Number i of a block by the definition of its type, not rounded. */
 static double exact_number(const block_type *t, const unsigned char *block, int i)
 {
     int code = 0, scale = 0, min = 0;
@@ -301,8 +300,8 @@ static double exact_number(const block_type *t, const unsigned char *block, int 
            half_from_f16((uint16_t)(block[2] | block[3] << 8)) * (double)min;
 }
 
-/* Arbitrary bytes: float32 rounds once, where a minimum comes in, so that every way to compute a
- * number comes to the same bits. */
+/* Arbitrary bytes. float32 rounds only once, where a minimum is subtracted, so every way to compute a
+ * number gives the same bits. */
 static void test_exact(void **state)
 {
     (void)state;
@@ -325,8 +324,8 @@ static void test_exact(void **state)
     }
 }
 
-/* Many blocks of arbitrary bytes, from any address, are the same one by one; nothing is written
- * after them. */
+/* Many blocks of arbitrary bytes at any address give the same as each block alone. Nothing is written
+ * after the end. */
 static void test_many(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_bpe_train.c - training a tokenizer: the merges of a plain reference, the same files for any
- * number of threads, files that open and spell every text. */
+/* test_bpe_train.c - training a tokenizer: the same merges as a plain reference, the same files for any
+ * number of threads, files that open and encode every text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +9,11 @@
 #include "text/train_count.h"
 #include "train_text.h"
 
-/* ---- the reference: everything counted again for every merge ---------------------------------- */
+/* ---- the reference: counts everything again for every merge ----------------------------------- */
 
 enum { MAX_TOKENS = 600, MAX_IDS = 1 << 14 };
 
-/* Every word of a text, one for each time it occurs, as ids ended by -1. */
+/* Every occurrence of every word of a text, as ids ended by -1. */
 typedef struct reference {
     int32_t ids[2 * MAX_IDS];
     size_t n_ids;
@@ -39,7 +39,7 @@ static void reference_add_word(reference *r, const char *word, size_t length)
     r->ids[r->n_ids++] = -1;
 }
 
-/* Bytes that print come first, as in the alphabet of byte-level vocabularies. */
+/* Printable bytes come first, as in the alphabet of byte-level vocabularies. */
 static void reference_begin(reference *r)
 {
     memset(r, 0, sizeof *r);
@@ -59,7 +59,7 @@ static bool reference_spells(const reference *r, const char *text, size_t length
     return false;
 }
 
-/* The next merge; false if no pair occurs twice. */
+/* Makes the next merge; false if no pair occurs twice. */
 static bool reference_step(reference *r)
 {
     int best = 1, left = -1, right = -1;
@@ -78,7 +78,8 @@ static bool reference_step(reference *r)
     size_t length = r->length[left] + r->length[right], n = 0;
     memcpy(r->text[made], r->text[left], r->length[left]);
     memcpy(r->text[made] + r->length[left], r->text[right], r->length[right]);
-    assert_false(reference_spells(r, r->text[made], length)); /* no two merges make the same */
+    assert_false(
+        reference_spells(r, r->text[made], length)); /* two merges never make the same token */
     r->n_tokens++;
     r->length[made] = length;
     r->left[made] = left;
@@ -107,7 +108,7 @@ static void assert_learned(const reference *r, const train_vocabulary *v)
     assert_int_equal(v->n_text_tokens, n_text_tokens);
 }
 
-/* Words of few letters: runs, overlaps and ties. */
+/* Words of few letters: repeated letters, overlaps and ties. */
 static void test_merges_of_reference(void **state)
 {
     (void)state;
@@ -176,7 +177,7 @@ static void test_files_of_reference(void **state)
             assert_int_equal(merges_rank(&tokenizer->bpe.merges, r->left[id], r->right[id]),
                              id - TRAIN_BYTES);
     }
-    size_t n_tokens = 0; /* encoding takes the steps of the training */
+    size_t n_tokens = 0; /* encoding makes the same merges as training */
     for (size_t i = 0; i < r->n_ids; i++) n_tokens += r->ids[i] >= 0;
     assert_int_equal(count_ids(tokenizer, text, 9000), n_tokens);
     assert_true(n_tokens < 9000 / 2);
@@ -215,10 +216,10 @@ static void test_special_tokens(void **state)
     assert_true(dsmoe_tokenizer_adds_bos(tokenizer));
     for (int32_t id = 0; id < 270; id++)
         assert_int_equal(dsmoe_tokenizer_is_special(tokenizer, id), id >= 268);
-    assert_round_trip(tokenizer, text, strlen(text)); /* without a special id in it */
+    assert_round_trip(tokenizer, text, strlen(text)); /* the text has no special token in it */
     dsmoe_tokenizer_free(tokenizer);
 
-    char file[1100]; /* the file alone says the same */
+    char file[1100]; /* the file alone gives the same */
     snprintf(file, sizeof file, "%s", in_directory("out/tokenizer.json"));
     assert_int_equal(dsmoe_tokenizer_open(file, &tokenizer, NULL), DSMOE_OK);
     int32_t *ids;
@@ -278,7 +279,7 @@ static void test_threads_do_not_matter(void **state)
     free(text);
 }
 
-/* On ASCII a text is cut like the DeepSeek models do it. */
+/* ASCII text is split as the DeepSeek models split it. */
 typedef struct cuts {
     size_t ends[8192];
     size_t n;
@@ -326,7 +327,7 @@ static void test_cuts_of_deepseek(void **state)
     pre_tokenizer_free(&pre[1]);
 }
 
-/* Beyond ASCII a sign takes the space before it along, as punctuation does there. */
+/* Signs beyond ASCII are joined with the space before them, as ASCII punctuation is. */
 static void test_cuts_of_signs(void **state)
 {
     (void)state;

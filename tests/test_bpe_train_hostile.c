@@ -1,5 +1,5 @@
-/* test_bpe_train_hostile.c - training a tokenizer on what is too large, too small or no text, and
- * training that is stopped. */
+/* test_bpe_train_hostile.c - training a tokenizer on data that is too large, too small or not text, and
+ * stopping it. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +10,9 @@
 #include "text/train_count.h"
 #include "train_text.h"
 
-/* ---- how much is looked at ------------------------------------------------------------------- */
+/* ---- how much text is counted ---------------------------------------------------------------- */
 
-/* Bytes of all words that are counted. */
+/* The number of bytes in all words that are counted. */
 static int64_t count_bytes(const char *name, double max_bytes)
 {
     const char *source = in_directory(name);
@@ -49,13 +49,13 @@ static void test_max_bytes_is_even(void **state)
     if (dsmoe_tokenizer_train(&options, in_directory("out"), NULL, NULL, &error))
         fail_msg("%s", error.message);
     dsmoe_tokenizer *tokenizer = open_trained("out");
-    assert_true(count_ids(tokenizer, "aaaa", 4) < 4); /* both halves were seen */
+    assert_true(count_ids(tokenizer, "aaaa", 4) < 4); /* training saw both halves */
     assert_true(count_ids(tokenizer, "zzzz", 4) < 4);
     dsmoe_tokenizer_free(tokenizer);
     assert_in_range(count_bytes("data", 20000), 19000, 20000);
 }
 
-/* Several batches, and nothing lost or counted twice between them. */
+/* Several batches: no byte is lost or counted twice. */
 static void test_all_bytes_count(void **state)
 {
     (void)state;
@@ -69,7 +69,7 @@ static void test_all_bytes_count(void **state)
     assert_in_range(count_bytes("text", 5e6), 4900000, 5000000);
 }
 
-/* A word that is cut counts as several, in time that grows with its length only. */
+/* A word that is too long is cut and counts as several words, in time proportional to its length. */
 static void test_huge_words(void **state)
 {
     (void)state;
@@ -93,7 +93,7 @@ static void test_huge_words(void **state)
     dsmoe_tokenizer_free(tokenizer);
 }
 
-/* The text of JSON lines is learned from like that of files. */
+/* Texts of JSON Lines files are learned from like those of text files. */
 static void test_json_lines(void **state)
 {
     (void)state;
@@ -118,7 +118,7 @@ static void test_json_lines(void **state)
     free(text);
 }
 
-/* ---- what cannot be -------------------------------------------------------------------------- */
+/* ---- refused arguments ----------------------------------------------------------------------- */
 
 static void assert_refused(const dsmoe_tokenizer_train_options *options, const char *folder,
                            dsmoe_status status, const char *says)
@@ -138,12 +138,12 @@ static void test_too_little_text(void **state)
     assert_refused(&options, "out", DSMOE_ERROR_ARGUMENT,
                    "10 bytes of text allow 261 tokens at most");
     assert_refused(&options, "out", DSMOE_ERROR_ARGUMENT, "not 8192");
-    train("text", 0, 1, "out"); /* nobody asked for so many */
+    train("text", 0, 1, "out"); /* with 0, fewer tokens are accepted */
     dsmoe_tokenizer *small = open_trained("out");
     assert_int_equal(dsmoe_tokenizer_size(small), 261);
     dsmoe_tokenizer_free(small);
     train("text", 261, 1, "out");
-    train("text", 258, 1, "out"); /* what is there is replaced */
+    train("text", 258, 1, "out"); /* the existing tokenizer is replaced */
     dsmoe_tokenizer *tokenizer = open_trained("out");
     assert_int_equal(dsmoe_tokenizer_size(tokenizer), 258);
     assert_int_equal(count_ids(tokenizer, "abcd", 4), 4);
@@ -193,7 +193,7 @@ static void assert_not_replaced(const dsmoe_tokenizer_train_options *options, co
     if (!strstr(error.message, says)) fail_msg("'%s' does not say '%s'", error.message, says);
 }
 
-/* A tokenizer is replaced only if that is asked for, and that of a run or a model never. */
+/* A tokenizer is replaced only on request, and the tokenizer of a run or a model never. */
 static void test_nothing_is_replaced(void **state)
 {
     (void)state;
@@ -226,7 +226,7 @@ static void test_nothing_is_replaced(void **state)
     }
     write_text("out/notes.txt", "of somebody else");
     assert_int_equal(remove(in_directory("out/tokenizer.json")), 0);
-    write_text("out/config.json", "{}"); /* that a run which begins here will read */
+    write_text("out/config.json", "{}"); /* a run that starts here will read it */
     train("text", 259, 1, "out");
     assert_int_equal(remove(in_directory("out/config.json")), 0);
     options.replace = false;
@@ -264,7 +264,7 @@ static void test_progress_and_stop(void **state)
         dsmoe_tokenizer_train(&options, in_directory("whole"), watch_progress, &all, NULL),
         DSMOE_OK);
     assert_int_equal(all.phases, 2);
-    assert_true(all.done == 42 && all.total == 42); /* 300 less the bytes and the special tokens */
+    assert_true(all.done == 42 && all.total == 42); /* 300 less bytes and special tokens */
     assert_true(all.calls > 42);
     make_folder("old");
     write_text("old/tokenizer.json", "as it was");
@@ -277,7 +277,7 @@ static void test_progress_and_stop(void **state)
         assert_non_null(strstr(error.message, "stopped"));
         assert_int_equal(w.calls, i);
         assert_false(exists("out"));
-        if (i % 7 == 1) /* a folder that was there stays as it was */
+        if (i % 7 == 1) /* an existing folder stays as it was */
             assert_int_equal(
                 dsmoe_tokenizer_train(&options, in_directory("old"), watch_progress, &again, NULL),
                 DSMOE_ERROR_STOPPED);
@@ -290,7 +290,7 @@ static void test_progress_and_stop(void **state)
     assert_false(exists("old/tokenizer_config.json"));
 }
 
-/* A disk that has room for the small file only. */
+/* A disk with room for the small file only. */
 static void test_full_disk(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_charts.c - what charts are made of: thinned series, axes, numbers as people read them, shades, an order
- * for a matrix; and charts that only the command draws. */
+/* test_charts.c - the parts of charts: thinned series, axes, numbers for people, shades, an order for
+ * matrices; and charts that only the command draws. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -39,7 +39,7 @@ static void test_series(void **state)
     }
     assert_true(n == 1000 && high == 100 && low == 1);
     assert_true(fabs(sum - (2000 + 99)) < 1e-6);
-    series_add(&s, 999, 5); /* not beyond the last */
+    series_add(&s, 999, 5); /* not after the last one */
     series_add(&s, NAN, 5);
     series_add(&s, 2000, INFINITY);
     double after = 0;
@@ -52,7 +52,7 @@ static void test_series(void **state)
     series_point *smooth = series_smooth(&s);
     assert_non_null(smooth);
     for (size_t i = 20; i < 180; i++) assert_true(fabs(smooth[i].y - 5) < 0.3);
-    assert_true(smooth[0].y == 4); /* the start is as it is */
+    assert_true(smooth[0].y == 4); /* the start is not smoothed */
     assert_true(series_near(s.points, s.count, 41.4)->y == 6 && !series_near(s.points, 0, 1));
     free(smooth);
     series_free(&s);
@@ -66,7 +66,7 @@ static void test_series(void **state)
 
 static void check_axis(const axis *a, double low, double high)
 {
-    double slack = 1e-5 * (high - low); /* a hair over the edge is no reason for another tick */
+    double slack = 1e-5 * (high - low); /* a tiny excess needs no further tick */
     assert_true(a->low <= low + slack && a->high >= high - slack && a->low < a->high);
     assert_in_range(a->n_ticks, 2, AXIS_MAX_TICKS);
     for (int i = 0; i < a->n_ticks; i++) {
@@ -148,14 +148,14 @@ static void test_shades(void **state)
     assert_string_equal(page_shorten("", cut, sizeof cut), "");
 }
 
-/* ---- order ---------------------------------------------------------------------------------- */
+/* ---- ordering ------------------------------------------------------------------------------- */
 
 enum { THINGS = 24 };
 
-/* Mixed up: the place of thing i in what the tests below make up. */
+/* Shuffles: the true place of thing i in the tests below. */
 static int place(int i) { return i * 7 % THINGS; }
 
-/* Three groups, which are found whole whatever the numbers of their members. */
+/* Three groups: the order must keep each one together, whatever the indices of its members. */
 static void test_order_of_groups(void **state)
 {
     (void)state;
@@ -174,8 +174,8 @@ static void test_order_of_groups(void **state)
     }
 }
 
-/* Things along a line that go together the better the nearer they are come out in that order, from one end
- * or the other. */
+/* Things along a line, with an affinity that falls with their distance, must come out in that order from
+ * one end or the other. */
 static void test_order_of_a_line(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ static void test_order_of_few(void **state)
     assert_int_equal(order[0], 7);
     assert_true(seriation_order(same, 1, order));
     assert_int_equal(order[0], 0);
-    assert_true(seriation_order(same, 3, order)); /* equals stay in their order */
+    assert_true(seriation_order(same, 3, order)); /* equal things keep their order */
     for (int i = 0; i < 3; i++) assert_int_equal(order[i], i);
 }
 
@@ -240,7 +240,7 @@ static void shows(const char *html, const char *text)
     if (!strstr(html, text)) fail_msg("no %s in %s", text, html);
 }
 
-/* Both axes have names, the level is in the legend, and every column can be pointed at. */
+/* Both axes have names, the level is in the legend, and every column has a tooltip. */
 static void test_columns(void **state)
 {
     (void)state;
@@ -291,15 +291,15 @@ static void test_heatmap(void **state)
     shows(html, ">expert</text>");
     shows(html, ">layer</text>");
     shows(html, "<div class=\"wide\">");
-    shows(html, "min-width:400px"); /* narrower cells could not be pointed at */
+    shows(html, "min-width:400px"); /* narrower cells would be hard to point at */
     shows(html, "<li class=\"never\"><b>never</b></li>");
     shows(html, "<title>row 1, column 99</title>");
     assert_int_equal(count(html, "class=\"hit\""), 200);
-    assert_null(strstr(strstr(html, "<path"), " 1h")); /* an empty row has no colour */
+    assert_null(strstr(strstr(html, "<path"), " 1h")); /* an empty row is not coloured */
     free(html);
 }
 
-/* What is not a character becomes a mark, and a cut falls between characters. */
+/* Bytes that are no character become a mark, and texts are cut between characters. */
 static void test_text(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_chat_form.c - conversations in every form: the ids of what the public templates write, what of them an assistant has
- * to write, and which form a template is. The texts in data/chat/rendered.json come from the public templates, run by
- * another program. */
+/* test_chat_form.c - conversations in every form: the ids of the text that the public templates write,
+ * which parts of it the assistant must write, and which form a template is. The texts in
+ * data/chat/rendered.json were made from the public templates by another program. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@ enum { MAX_MESSAGES = 8, FIRST_ADDED = 100015 };
 
 /* ---- the released tokenizer with the special tokens of all forms ------------------------------ */
 
-static dsmoe_tokenizer *plain, *rich; /* as it is, and with them */
+static dsmoe_tokenizer *plain, *rich; /* without and with these special tokens */
 
 static char *read_whole(const char *path, size_t *length)
 {
@@ -89,7 +89,7 @@ static int free_tokenizers(void **state)
     return 0;
 }
 
-/* ---- what the public templates write ----------------------------------------------------------- */
+/* ---- the text of the public templates ---------------------------------------------------------- */
 
 typedef struct rendered {
     dsmoe_message messages[MAX_MESSAGES];
@@ -139,7 +139,7 @@ static void each_case(case_fn *check)
     free(text);
 }
 
-/* The template's text, with its special tokens, as ids. */
+/* Checks the ids against the text of the template, with its special tokens. */
 static void check_ids(const dsmoe_chat_form *form, const rendered *r)
 {
     int32_t *ids, *expected;
@@ -162,9 +162,9 @@ static void test_ids_of_public_templates(void **state)
     each_case(check_ids);
 }
 
-/* ---- what an assistant has to write -------------------------------------------------------------- */
+/* ---- the assistant's part ------------------------------------------------------------------------ */
 
-/* Each answer after its lead, with the token that ends it, and "|" between. */
+/* Each answer with its lead before it and its end token and "|" after it. */
 static char *expected_answers(const dsmoe_chat_form *form, const rendered *r)
 {
     char *text;
@@ -232,7 +232,7 @@ static void test_answers_in_every_form(void **state)
     each_case(check_answers);
 }
 
-/* The frame ends with "Assistant:", and what is learnt is " Hello" and EOS. */
+/* The frame ends with "Assistant:", and the model learns " Hello" and EOS. */
 static void test_answer_is_encoded_apart(void **state)
 {
     (void)state;
@@ -253,7 +253,7 @@ static void test_answer_is_encoded_apart(void **state)
     id_buffer_free(&ids);
     byte_buffer_free(&answers);
 
-    /* the answer of a message is left out of the loss, but not out of the text */
+    /* this answer is left out of the loss, but not of the text */
     for (size_t i = 0; i < pieces.count; i++)
         if (pieces.at[i].message == 1) pieces.at[i].answer = false;
     encode_apart(&pieces, &ids, &answers);
@@ -265,7 +265,7 @@ static void test_answer_is_encoded_apart(void **state)
     chat_pieces_free(&pieces);
 }
 
-/* A border that tokens reach across: in a prompt they do, in training they do not. */
+/* Tokens may span the border between question and answer in a prompt, but not in training. */
 static void test_tokens_do_not_cross_the_border(void **state)
 {
     (void)state;
@@ -287,7 +287,7 @@ static void test_tokens_do_not_cross_the_border(void **state)
     chat_pieces_free(&pieces);
 }
 
-/* What is said is text, even if it spells the tokens of the frame. */
+/* The content of a message is plain text, even if it spells the tokens of the frame. */
 static void test_contents_are_text(void **state)
 {
     (void)state;
@@ -309,7 +309,7 @@ static void test_contents_are_text(void **state)
     }
 }
 
-/* ---- which form ------------------------------------------------------------------------------------ */
+/* ---- recognising the form -------------------------------------------------------------------------- */
 
 static const char *form_of(const char *template)
 {
@@ -361,7 +361,7 @@ static void test_templates_are_recognised(void **state)
         const char *template, *form;
     } cases[] = {
         {DEEPSEEK(SYSTEM, USER, ANSWER, PROMPT), "deepseek"},
-        /* line ends as they are, other quotes, the other spelling of members, a remark */
+        /* literal line ends, other quotes, the other way to write members, a comment */
         {"{# ours #}" DEEPSEEK("message.content + \"\n\n\"",
                                "\"User: \"+message.content+'\\n' + '\\n'", ANSWER,
                                "{{- 'Assistant:' -}}"),
@@ -380,7 +380,7 @@ static void test_templates_are_recognised(void **state)
          " message.content + '<|im_end|>\\n' }}\n{%- endfor %}\n"
          "{%- if add_generation_prompt %}\n    {{- '<|im_start|>assistant\\n' }}\n{%- endif %}",
          "chatml"},
-        /* whatever is written differently is another form */
+        /* any other difference makes it another form */
         {DEEPSEEK(SYSTEM, USER, ANSWER, ""), NULL},
         {DEEPSEEK(SYSTEM, USER, ANSWER, "{{ 'Assistant: ' }}"), NULL},
         {DEEPSEEK(SYSTEM, USER, ANSWER, " " PROMPT), NULL},
@@ -411,7 +411,7 @@ static void test_templates_are_recognised(void **state)
     assert_null(form);
 }
 
-/* From the files of a model, as they are given. */
+/* The form of a model, from the files as they are given. */
 static void test_form_of_a_model(void **state)
 {
     (void)state;
@@ -477,7 +477,7 @@ static void test_ends_and_leads(void **state)
     assert_int_equal(dsmoe_chat_form_end(plain, chat_form_named("chatml")), -1);
 }
 
-/* ---- templates of our own ---------------------------------------------------------------------------- */
+/* ---- our own templates ------------------------------------------------------------------------------- */
 
 static char *template_of(const dsmoe_chat_form *form)
 {
@@ -487,7 +487,8 @@ static char *template_of(const dsmoe_chat_form *form)
     return text.bytes;
 }
 
-/* The texts in data/chat/templates.json were run by Jinja itself: they write all of rendered.json. */
+/* The templates equal those in data/chat/templates.json, from which Jinja itself rendered all of
+ * rendered.json. */
 static void test_templates_of_forms(void **state)
 {
     (void)state;
@@ -505,7 +506,7 @@ static void test_templates_of_forms(void **state)
     free(recorded);
 }
 
-/* A config with the template of a form means what it did before, but for that. */
+/* Setting a form changes only the template: everything else in the config means the same as before. */
 static void check_set_form(const char *json, const char *config, const char *expected)
 {
     const dsmoe_chat_form *form = chat_form_named("alpaca");

@@ -1,4 +1,4 @@
-/* test_checkpoint.c - a trainer on disk: it comes back bit for bit, and damage is seen and named. */
+/* test_checkpoint.c - a trainer on disk: it is read back bit for bit, and damage is found and named. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -32,13 +32,13 @@ static void assert_same_trainer(const dsmoe_trainer *t, const dsmoe_trainer *u)
     assert_same_bytes(t->second_moment, u->second_moment, t->n_numbers, "second moments");
 }
 
-/* ---- there and back -------------------------------------------------------------------------- */
+/* ---- writing and reading --------------------------------------------------------------------- */
 
 static void test_round_trip(void **state)
 {
     (void)state;
     dsmoe_trainer *t = make_trainer(1), *u = make_trainer(2);
-    /* What no float arithmetic could bring back. */
+    /* Bits that no float arithmetic would preserve. */
     uint32_t odd[] = {0x7fc12345u, 0xff800000u, 1u, 0x80000000u};
     memcpy(t->weights, odd, sizeof odd);
     memcpy(t->first_moment, odd, sizeof odd);
@@ -63,7 +63,7 @@ static void test_round_trip(void **state)
     tiny_remove(run);
 }
 
-/* Without knowing where it comes from. */
+/* A checkpoint opens as a model like any other. */
 static void test_model(void **state)
 {
     (void)state;
@@ -87,7 +87,7 @@ static void test_model(void **state)
     tiny_assert_same(tiny_path(written, "tokenizer.json"), tiny_path(directory, "tokenizer.json"));
     assert_int_equal(unlink(tiny_path(directory, "tokenizer.json")), 0);
 
-    /* One without the tokenizer that it should have is none. */
+    /* A checkpoint whose tokenizer is missing is not written. */
     assert_int_not_equal(
         checkpoint_write(run, t, &options, &(checkpoint_state){.step = 8}, written, &error),
         DSMOE_OK);
@@ -100,7 +100,7 @@ static void test_model(void **state)
     tiny_remove(run);
 }
 
-/* The same step again: the new one is there, the old one gone. */
+/* Writing the same step again replaces the old checkpoint. */
 static void test_again(void **state)
 {
     (void)state;
@@ -117,8 +117,8 @@ static void test_again(void **state)
     tiny_remove(run);
 }
 
-/* Several files of weights, as a large model has: a model that opens, a trainer that comes back, damage
- * that is named, and nothing left when it goes. */
+/* Several files of weights, as large models have: the model opens, the trainer is read back, damage is
+ * named, and pruning leaves nothing. */
 static void test_shards(void **state)
 {
     (void)state;
@@ -154,7 +154,7 @@ static void test_shards(void **state)
     tiny_remove(run);
 }
 
-/* Weights for others to load in half the bytes, and the exact ones to go on with. */
+/* bfloat16 weights in half the bytes for others to load, and the exact weights to resume from. */
 static void test_bf16(void **state)
 {
     (void)state;
@@ -200,7 +200,7 @@ static void test_evaluation(void **state)
     tiny_remove(run);
 }
 
-/* ---- files that cannot be opened just now ---------------------------------------------------- */
+/* ---- files that cannot be opened ------------------------------------------------------------- */
 
 static const char *denied; /* a name; NULL: none */
 
@@ -215,7 +215,7 @@ int __wrap_open(const char *file, int flags, mode_t mode)
     return __real_open(file, flags, mode);
 }
 
-/* Nothing is known of the checkpoint then, least of all that it is damaged. */
+/* The error is about reading; the checkpoint is not reported as damaged. */
 static void test_denied(void **state)
 {
     (void)state;
@@ -262,14 +262,14 @@ static void test_damage(void **state)
         snprintf(file, sizeof file, "%s", tiny_path(written, names[i]));
         size_t size;
         char *bytes = tiny_read(file, &size);
-        /* One bit, in the header and in the data, first and last among them. */
+        /* One flipped bit, in the header and in the data, at the first and last places too. */
         for (size_t at = 8; at < size; at += at < 2000 ? 7 : size / 13) {
             bytes[at] ^= 4;
             write_to(file, bytes, size);
             checkpoint_state read, whole = make_state(200);
             dsmoe_error error = {0};
             whole.n_updates = t->n_updates;
-            /* A bit of the header's padding may mean nothing. */
+            /* A bit of the header's padding may not matter. */
             if (checkpoint_check(written, &read, &error) == DSMOE_OK) {
                 assert_string_equal(names[i], "training.safetensors");
                 assert_memory_equal(&read, &whole, sizeof read);
@@ -297,7 +297,7 @@ static void test_damage(void **state)
     tiny_remove(run);
 }
 
-/* Whole files that belong to another checkpoint. */
+/* Intact files that belong to another checkpoint. */
 static void test_swapped(void **state)
 {
     (void)state;
@@ -317,7 +317,7 @@ static void test_swapped(void **state)
         assert_int_equal(rename(ours, theirs), 0);
         assert_int_equal(rename(aside, ours), 0);
     }
-    /* A trainer of another shape is not filled. */
+    /* A checkpoint is not read into a trainer of another shape. */
     dsmoe_config config = tiny_config();
     config.n_routed_experts = 5;
     dsmoe_trainer *other;
@@ -332,7 +332,7 @@ static void test_swapped(void **state)
     tiny_remove(run);
 }
 
-/* ---- the format before ----------------------------------------------------------------------- */
+/* ---- the earlier format ---------------------------------------------------------------------- */
 
 /* Where the value of a key begins in the header of a training.safetensors. */
 static char *value_at(char *header, const char *key)
@@ -344,7 +344,7 @@ static char *value_at(char *header, const char *key)
     return at + strlen(quoted);
 }
 
-/* Takes an entry out, with the comma after it. */
+/* Blanks out an entry and the comma after it. */
 static void blank(char *header, const char *key)
 {
     char *value = value_at(header, key), *end = strchr(value, '"');
@@ -367,7 +367,7 @@ static void put_digits(char *header, const char *key, uint64_t hash)
     memcpy(value_at(header, key), digits, 16);
 }
 
-/* Replaces the hash of a file by the old one. */
+/* Replaces the hash of a file by one of the old kind. */
 static void put_old_hash(const char *folder, const char *name, char *header)
 {
     size_t size;
@@ -377,7 +377,8 @@ static void put_old_hash(const char *folder, const char *name, char *header)
     free(bytes);
 }
 
-/* The header as format 2 has it: with the old hashes, and without what the log has begun. */
+/* Turns the header into format 2: with the old hashes, and without the values of the current log
+ * interval. */
 static void make_older(const char *folder, char *header, const char *data, size_t data_size)
 {
     static const char *const gone[] = {"logged_loss",          "interval_n",
@@ -424,7 +425,7 @@ static void test_format_before(void **state)
     dsmoe_layer_losses read_layers[2];
     checkpoint_read_interval(written, read_layers, 1);
     assert_true(read_layers[0].aux_loss == 0.1f && read_layers[0].device_loss == 0.2f);
-    checkpoint_read_interval(written, read_layers, 2); /* of another model */
+    checkpoint_read_interval(written, read_layers, 2); /* for another model */
     assert_true(read_layers[0].aux_loss == 0 && read_layers[1].device_loss == 0);
     size_t size;
     char *bytes = tiny_read(tiny_path(written, "training.safetensors"), &size);

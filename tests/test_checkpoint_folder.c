@@ -1,5 +1,5 @@
-/* test_checkpoint_folder.c - the checkpoints of a run: which is the newest, which stay, where links lead; and only what
- * belongs to a checkpoint is ever removed. */
+/* test_checkpoint_folder.c - the checkpoints of a run: which is the newest, which are kept, where links
+ * point; and that only files of a checkpoint are ever removed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -16,7 +16,7 @@
 
 /* ---- the disk -------------------------------------------------------------------------------- */
 
-/* Before an older checkpoint goes nothing on the disk may lead to it any more. */
+/* A link on disk must point to the new checkpoint before an older one is removed. */
 static void test_links_are_synced(void **state)
 {
     (void)state;
@@ -29,9 +29,9 @@ static void test_links_are_synced(void **state)
     tiny_remove(run);
 }
 
-/* ---- which stay ------------------------------------------------------------------------------ */
+/* ---- which checkpoints are kept -------------------------------------------------------------- */
 
-/* The step of the newest checkpoint below a step. */
+/* The step of the newest checkpoint before step `below`. */
 static int64_t newest(int64_t below, char found[CHECKPOINT_PATH])
 {
     int64_t step = 0;
@@ -43,7 +43,7 @@ static void test_newest(void **state)
 {
     (void)state;
     char found[CHECKPOINT_PATH];
-    assert_int_equal(newest(INT64_MAX, found), -1); /* no run at all */
+    assert_int_equal(newest(INT64_MAX, found), -1); /* there is no run */
     assert_int_equal(folder_make(tiny_path(run, "checkpoints/.step-00000900.partial"), NULL), 0);
     assert_int_equal(newest(INT64_MAX, found), -1);
     static const char *const names[] = {
@@ -63,7 +63,7 @@ static void test_newest(void **state)
     tiny_remove(run);
 }
 
-/* What cannot be listed is not taken for empty. */
+/* A folder that cannot be listed is not treated as empty. */
 static void test_newest_unknown(void **state)
 {
     (void)state;
@@ -71,7 +71,7 @@ static void test_newest_unknown(void **state)
     int64_t step = 7;
     dsmoe_error error = {0};
     assert_int_equal(folder_make(run, NULL), DSMOE_OK);
-    write_to(tiny_path(run, "checkpoints"), "mine\n", 5); /* no folder */
+    write_to(tiny_path(run, "checkpoints"), "mine\n", 5); /* not a folder */
     assert_int_equal(checkpoint_newest(run, INT64_MAX, &step, found, &error), DSMOE_ERROR_IO);
     assert_non_null(strstr(error.message, "checkpoints: cannot read the folder"));
     assert_int_equal(step, -1);
@@ -79,14 +79,14 @@ static void test_newest_unknown(void **state)
     tiny_remove(run);
 }
 
-/* Links lead to what is there, or are not there. */
+/* Mended links point to an existing checkpoint or are removed. */
 static void test_mend_links(void **state)
 {
     (void)state;
     dsmoe_trainer *t = make_trainer(1);
     for (int64_t step = 1; step <= 3; step++) write_step(t, step);
     prune(3, 3);
-    checkpoint_mend_links(run, 2, 1); /* both lead somewhere */
+    checkpoint_mend_links(run, 2, 1); /* both links are fine and stay */
     assert_link("latest", "checkpoints/step-00000003");
     assert_link("best", "checkpoints/step-00000003");
     assert_int_equal(checkpoint_set_aside(run, 3, NULL), DSMOE_OK);
@@ -111,7 +111,7 @@ static void test_prune(void **state)
     assert_link("latest", "checkpoints/step-00000005");
     assert_true(has_step(1) && has_step(4) && has_step(5));
     assert_false(has_step(2) || has_step(3));
-    prune(0, 4); /* the newest stays whatever was asked for */
+    prune(0, 4); /* the newest is always kept */
     assert_link("best", "checkpoints/step-00000004");
     assert_true(has_step(4) && has_step(5));
     assert_false(has_step(1));
@@ -120,7 +120,7 @@ static void test_prune(void **state)
     assert_false(has_step(4));
     checkpoint_state read;
     assert_int_equal(checkpoint_check(tiny_path(run, "latest"), &read, NULL), DSMOE_OK);
-    /* Nothing else is left of those that went. */
+    /* Removed checkpoints leave nothing else behind. */
     for (int step = 1; step <= 4; step++) {
         char name[64];
         snprintf(name, sizeof name, "checkpoints/.step-%08d.old", step);
@@ -140,7 +140,7 @@ static void test_foreign_files(void **state)
     write_to(tiny_path(run, "checkpoints/other"), "mine\n", 5);
     prune(1, -1);
     checkpoint_state read;
-    for (int step = 1; step <= 3; step++) { /* whole, as they were */
+    for (int step = 1; step <= 3; step++) { /* complete and unchanged */
         char name[64];
         snprintf(name, sizeof name, "checkpoints/step-%08d", step);
         assert_int_equal(checkpoint_check(tiny_path(run, name), &read, NULL), DSMOE_OK);
@@ -151,7 +151,7 @@ static void test_foreign_files(void **state)
     tiny_remove(run);
 }
 
-/* What a writer that was killed left, also with a file that it did not write. */
+/* Folders left by a killed writer are removed, unless one has a file that the writer did not write. */
 static void test_sweep(void **state)
 {
     (void)state;
@@ -175,7 +175,7 @@ static void test_sweep(void **state)
     write_to(tiny_path(run, "checkpoints/.step-00000004.partial/mine"), "mine\n", 5);
     prune(1, -1);
     assert_true(tiny_exists(tiny_path(run, "checkpoints/.step-00000004.partial/mine")));
-    /* The next one writes there all the same. */
+    /* The next checkpoint of that step is written all the same. */
     write_step(t, 4);
     prune(1, -1);
     assert_true(has_step(4));
@@ -187,15 +187,15 @@ static void test_links(void **state)
 {
     (void)state;
     dsmoe_trainer *t = make_trainer(1);
-    /* A folder of someone's where the link would be: it stays, and nothing fails. */
+    /* The user's own folder in place of the link is kept, and nothing fails. */
     assert_int_equal(folder_make(tiny_path(run, "latest/mine"), NULL), DSMOE_OK);
     write_step(t, 1);
     prune(1, 1);
     assert_true(tiny_exists(tiny_path(run, "latest/mine")));
     assert_link("best", "checkpoints/step-00000001");
-    prune(1, 77); /* not there: the link stays what it is */
+    prune(1, 77); /* does not exist: the link is unchanged */
     assert_link("best", "checkpoints/step-00000001");
-    /* One that was left half-way, and a link that leads nowhere. */
+    /* A half-made link is replaced. */
     assert_int_equal(symlink("nowhere", tiny_path(run, ".best.partial")), 0);
     write_step(t, 2);
     prune(1, 2);
@@ -209,7 +209,7 @@ static void test_set_aside(void **state)
 {
     (void)state;
     dsmoe_trainer *t = make_trainer(1);
-    for (int i = 0; i < 2; i++) { /* the second time something is there */
+    for (int i = 0; i < 2; i++) { /* the second time the target exists */
         write_step(t, 6);
         assert_int_equal(checkpoint_set_aside(run, 6, NULL), DSMOE_OK);
         assert_false(has_step(6));

@@ -1,4 +1,5 @@
-/* test_choices.c - what a comparison gives each architecture its own, and the configurations that come of it. */
+/* test_choices.c - settings that a comparison gives to single architectures, and the configurations that
+ * follow. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,10 +54,10 @@ static void test_defaults(void **state)
                     !own->norm_topk_prob && own->initializer_range == 0.02 &&
                     own->routed_scaling_factor == 0);
     }
-    assert_string_equal(text_of(&c), "--lr 0.002\n"); /* as before there were choices */
+    assert_string_equal(text_of(&c), "--lr 0.002\n"); /* as before choices existed */
 }
 
-/* One model's own counts for more than what is said for all, in any order. */
+/* A setting for one model overrides the setting for all, in any order. */
 static void test_own(void **state)
 {
     (void)state;
@@ -112,7 +113,8 @@ static void test_refused(void **state)
     assert_non_null(strstr(error.message, "normalised"));
 }
 
-/* The paper's equality: expert parameters, all and for a token; and what the others have instead. */
+/* The paper's equality holds: all expert parameters and those active for a token. Other models differ as
+ * intended. */
 static void test_configurations(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_cli_names.c - names that a person gets wrong: which are near, and that the command's lists are
- * those of the library. */
+/* test_cli_names.c - mistyped names: which known names are close; and that the command's lists match the
+ * library's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,7 +49,7 @@ static void test_near_names_are_suggested(void **state)
     assert_int_equal(strlen(suggest_list(names, 7, list, sizeof list)), sizeof list - 1);
 }
 
-/* The lists of the command are those of the library. */
+/* The command's lists of names match the library's. */
 static void test_names_are_those_of_the_library(void **state)
 {
     (void)state;

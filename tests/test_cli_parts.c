@@ -1,6 +1,6 @@
-/* test_cli_parts.c - the parts that commands share: the table of options, characters and messages,
- * one line of JSON lines, ids as people write them, and the printer that holds back what must not be
- * shown yet. */
+/* test_cli_parts.c - the parts that commands share: the table of options, characters and messages, one
+ * line of a JSON Lines file, ids as people write them, and the printer that holds back text that must not
+ * be shown yet. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@
 #include "cli/options.h"
 #include "cli/stream.h"
 
-/* ---- quiet while messages are expected ----------------------------------------------------- */
+/* ---- capturing output ---------------------------------------------------------------------- */
 
 static int silence(FILE *file)
 {
@@ -39,7 +39,7 @@ static void speak(FILE *file, int kept)
     close(kept);
 }
 
-/* What is written to a stream between begin and end. */
+/* Captures what is written to a stream between begin and end. */
 typedef struct captured {
     FILE *file, *copy;
     int kept;
@@ -76,7 +76,7 @@ typedef struct parsed {
     int code;
 } parsed;
 
-/* The words of a command line after the command's name, ended by NULL. */
+/* Parses the words after the command's name, ended by NULL. */
 static void parse_given(parsed *p, const char *const *arguments, bool *given)
 {
     char *argv[16] = {"test"};
@@ -124,7 +124,7 @@ static void test_options_take_every_form(void **state)
     assert_int_equal(p.whole, 3); /* the last one counts */
     assert_string_equal(p.words_at[0], "-");
 
-    parse(&p, (const char *[]){"-n-1", "-p=x", NULL}); /* the value may follow at once */
+    parse(&p, (const char *[]){"-n-1", "-p=x", NULL}); /* the value may follow directly */
     assert_int_equal(p.code, -1);
     assert_int_equal(p.whole, -1);
     assert_string_equal(p.text, "=x");
@@ -133,7 +133,7 @@ static void test_options_take_every_form(void **state)
     assert_int_equal(p.code, CLI_OK);
 }
 
-/* Known names in any case; texts stay as they are. */
+/* Known names are accepted in upper or lower case; free text is not changed. */
 static void test_options_take_names_in_any_case(void **state)
 {
     (void)state;
@@ -188,13 +188,13 @@ static void test_options_know_each_other(void **state)
 {
     (void)state;
     static const struct {
-        const char *words[5], *message; /* NULL: nothing is wrong */
+        const char *words[5], *message; /* NULL: accepted */
     } cases[] = {
         {{"--flag", "--text", "x"}, NULL},
         {{"--text", "x"}, "--text has no effect without --flag"},
         {{"--number", "0.5"}, NULL},
         {{"--number", "0.5", "-n", "0"}, "--number has no effect: --whole is 0"},
-        {{"--number", "0", "-n", "0"}, NULL}, /* switched off both */
+        {{"--number", "0", "-n", "0"}, NULL}, /* both switched off */
         {{"--list", "a"}, NULL},
         {{"--list", "a", "--flag"}, "--list and --flag cannot be used together"},
     };
@@ -213,7 +213,7 @@ static void test_options_know_each_other(void **state)
         if (cases[i].message && !strstr(c.text, cases[i].message))
             fail_msg("'%s' does not say '%s'", c.text, cases[i].message);
     }
-    /* What comes from elsewhere is told apart. */
+    /* Values from elsewhere, such as settings, are told apart from given options. */
     parsed p;
     bool given[5];
     parse_given(&p, (const char *[]){"--list", "a", NULL}, given);
@@ -221,7 +221,7 @@ static void test_options_know_each_other(void **state)
     captured c = capture_begin(stderr);
     assert_int_equal(options_check("test", p.rows, 5, given, rules, 3), CLI_USAGE);
     capture_end(&c);
-    assert_non_null(strstr(c.text, "and the settings have the latter"));
+    assert_non_null(strstr(c.text, "and the settings already have the second"));
 }
 
 static void test_options_switch_off(void **state)
@@ -290,7 +290,7 @@ static void test_logit_bias(void **state)
     }
 }
 
-/* A name of a file that is empty comes of a variable that is not set. */
+/* An empty file name usually comes from an unset shell variable. */
 static void test_options_refuse_empty_paths(void **state)
 {
     (void)state;
@@ -372,7 +372,7 @@ static void test_characters(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         uint32_t code = 0;
         size_t length = strlen(cases[i].bytes);
-        char *exact = malloc(length); /* not a byte beyond may be read */
+        char *exact = malloc(length); /* reading a byte beyond is an error */
         memcpy(exact, cases[i].bytes, length);
         assert_int_equal(utf8_decode(exact, length, &code), cases[i].size);
         if (cases[i].size) assert_int_equal(code, cases[i].code);
@@ -380,7 +380,7 @@ static void test_characters(void **state)
     }
 }
 
-/* Whatever is in a name, a message is one line that does nothing to a terminal. */
+/* Whatever a name contains, the message is one line without control characters. */
 static void test_messages_are_one_line(void **state)
 {
     (void)state;
@@ -391,7 +391,7 @@ static void test_messages_are_one_line(void **state)
     assert_string_equal(c.text, "dsmoe test: a?b?[31m?? \xc3\xa9: no\n");
 }
 
-/* A model's text must not steer the terminal; a file gets it as it is. */
+/* A model's text must not control the terminal; a file gets the text unchanged. */
 static void test_text_on_a_terminal(void **state)
 {
     (void)state;
@@ -454,7 +454,7 @@ static void test_json_line_string(void **state)
     }
 }
 
-/* Fails, wherever it is cut, without reading a byte beyond. */
+/* The line is refused, and no byte beyond `length` is read. */
 static void check_is_wrong(const char *line, size_t length)
 {
     dsmoe_error error = {0};
@@ -595,7 +595,7 @@ static void test_ids_of_a_model(void **state)
 
 /* ---- streams ------------------------------------------------------------------------------- */
 
-/* Feeds a text byte by byte; the most that may be shown grows as `shown` says. */
+/* Feeds a text byte by byte. shown[i] is how much may be shown after byte i. */
 static void test_stream_never_splits_a_character(void **state)
 {
     (void)state;
@@ -610,11 +610,11 @@ static void test_stream_never_splits_a_character(void **state)
     stream_end(&s);
     speak(stdout, kept);
     assert_true(right);
-    assert_int_equal(s.length, strlen(text)); /* what never became a character is left out */
+    assert_int_equal(s.length, strlen(text)); /* an incomplete character is left out */
     stream_free(&s);
 }
 
-/* What is shown of a text that comes in pieces, and whether it went on to its end. */
+/* Checks what is shown of a text that comes in pieces, and whether it was stopped. */
 static void check_stream(const char *const *stops, int n_stops, const char *const *pieces,
                          const char *expected, bool goes_on)
 {
@@ -641,7 +641,7 @@ static void test_stream_stops(void **state)
     check_stream(stops, 3, (const char *[]){"one E", "ND", "X", NULL}, "one ", false);
     check_stream(stops, 3, (const char *[]){"one\n\n\nUser:", NULL}, "one\n", false);
     check_stream(stops, 0, (const char *[]){"END", NULL}, "END", true);
-    /* one that is whole counts before one that began earlier */
+    /* a complete stop string counts, even if a longer one began earlier */
     static const char *const nested[] = {"abcd", "c"};
     check_stream(nested, 2, (const char *[]){"xab", "c", NULL}, "xab", false);
 }

@@ -1,4 +1,5 @@
-/* test_client_events.c - answers of a server as bytes: events in pieces of any size, and what is none. */
+/* test_client_events.c - answers of a server as bytes: events in pieces of any size, and bytes that are no
+ * events. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +15,7 @@
 typedef struct seen {
     char text[256];
     size_t length;
-    int n_left; /* pieces until it is enough; -1: never */
+    int n_left; /* pieces until the reader stops; -1: never */
 } seen;
 
 static bool show(void *context, const char *text, size_t length)
@@ -26,7 +27,7 @@ static bool show(void *context, const char *text, size_t length)
     return s->n_left < 0 || --s->n_left > 0;
 }
 
-/* Puts bytes in pieces of `step`; the events are to be freed. */
+/* Puts bytes in pieces of `step`; the caller frees the events. */
 static dsmoe_status put(client_events *e, seen *s, const char *bytes, size_t step,
                         dsmoe_error *error)
 {
@@ -138,7 +139,7 @@ static void bad_events_are_refused(void **state)
     }
 }
 
-/* Members of other kinds than expected are as good as absent. */
+/* Members of an unexpected type are treated as absent. */
 static void odd_events_do_no_harm(void **state)
 {
     (void)state;
@@ -165,7 +166,7 @@ static void odd_events_do_no_harm(void **state)
     }
 }
 
-/* Whatever a line does to an answer on its way: refused or not, nothing is read that is not there. */
+/* Answers damaged on the way are refused or not, but nothing out of bounds is read. */
 static void damaged_answers_do_no_harm(void **state)
 {
     (void)state;
@@ -193,7 +194,7 @@ static void damaged_answers_do_no_harm(void **state)
     assert_true(n_refused > 10000);
 }
 
-/* Puts `first` and then `more` again and again: refused before it takes much memory. */
+/* Puts `first` and then `more` again and again; must be refused before it takes much memory. */
 static void refuse_endless(const char *first, const char *more, const char *words)
 {
     enum { MORE = 1 << 16 };

@@ -1,5 +1,5 @@
-/* test_compare.c - a model beside another one: against itself, and against one with other weights,
- * whose distance is computed a second time from logits of prompts. */
+/* test_compare.c - comparing two models: a model with itself, and with one of other weights, where the
+ * distance is computed a second time from the logits of prompts. */
 #include "support.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ typedef struct fixed {
 
 static fixed f;
 
-/* The other model has the same weights but for some noise. */
+/* The other model has the same weights with some noise. */
 static int set_up(void **state)
 {
     if (make_directory(state)) return -1;
@@ -78,7 +78,7 @@ static void test_itself(void **state)
     dsmoe_model_free(copy);
 }
 
-/* ---- a second way ---------------------------------------------------------------------------- */
+/* ---- the distance computed a second way ------------------------------------------------------ */
 
 /* log p of every token after a prompt, in double. */
 static int64_t log_probabilities(dsmoe_sequence *sequence, const int32_t *prompt, int64_t n,
@@ -165,7 +165,7 @@ static void test_another(void **state)
         assert_true(expected.same_top > 0 && expected.same_top < 1);
         assert_same(compare(f.model, f.other, N_TOKENS, pieces[i], 2), expected);
     }
-    /* 512 if none is asked for; a last piece of one token predicts nothing */
+    /* the default is 512; a last piece of one token predicts nothing */
     assert_same(compare(f.model, f.other, 121, 0, 1), naive(f.model, f.other, 121, 512));
     assert_same(compare(f.model, f.other, 121, 40, 1), naive(f.model, f.other, 121, 40));
     assert_same(compare(f.other, f.model, 33, 16, 1), naive(f.other, f.model, 33, 16));
@@ -240,7 +240,7 @@ static void test_wrong_arguments(void **state)
     assert_int_equal(
         dsmoe_model_compare(f.model, f.other, f.tokens, 20, 10, 1, NULL, NULL, NULL, &error),
         DSMOE_ERROR_ARGUMENT);
-    for (int at = 0; at < 20; at++) { /* the last of a piece is never run, only predicted */
+    for (int at = 0; at < 20; at++) { /* the last token of a piece is predicted, but not run */
         int32_t tokens[20];
         memcpy(tokens, f.tokens, sizeof tokens);
         tokens[at] = at % 2 ? VOCAB : -1;

@@ -1,4 +1,5 @@
-/* test_config.c - config.json: the released one, the public defaults, and what must be refused. */
+/* test_config.c - config.json: the released one, the public defaults, and configurations that must be
+ * refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,8 +17,8 @@
 
 /* ---- writing configurations ----------------------------------------------------------------- */
 
-/* A small valid configuration, one key on a line, with `key` set to the JSON text `value`, or left
- * out if that is NULL. */
+/* Writes a small valid configuration, one key per line. `key` gets the JSON text `value`, or is left out
+ * if `value` is NULL. */
 static void write_with(const char *key, const char *value)
 {
     static const char *const base[][2] = {
@@ -73,7 +74,7 @@ static void assert_refused(const char *key, const char *value, const char *word)
     assert_int_equal(dsmoe_config_read(path, &config, NULL), DSMOE_ERROR_CONFIG);
 }
 
-/* ---- what is accepted ----------------------------------------------------------------------- */
+/* ---- accepted configurations ---------------------------------------------------------------- */
 
 static void test_released(void **state)
 {
@@ -174,11 +175,11 @@ static void test_layer_frequency(void **state)
 {
     (void)state;
     dsmoe_config config = read_with("moe_layer_freq", "2");
-    assert_false(dsmoe_config_layer_is_moe(&config, 0)); /* below first_k_dense_replace */
+    assert_false(dsmoe_config_layer_is_moe(&config, 0)); /* before first_k_dense_replace */
     assert_false(dsmoe_config_layer_is_moe(&config, 1));
     assert_true(dsmoe_config_layer_is_moe(&config, 2));
     assert_false(dsmoe_config_layer_is_moe(&config, 3));
-    config.moe_layer_freq = 0; /* a mistake of the caller divides nothing */
+    config.moe_layer_freq = 0; /* a caller's mistake must not divide by zero */
     assert_false(dsmoe_config_layer_is_moe(&config, 2));
 }
 
@@ -198,13 +199,13 @@ static void test_accepted(void **state)
         {"rope_theta", "1e6"},
         {"rope_theta", "500000"},
         {"rms_norm_eps", "1e-5"},
-        {"first_k_dense_replace", "100"}, /* beyond the last layer: every layer is dense */
+        {"first_k_dense_replace", "100"}, /* more than the layers: all are dense */
         {"bos_token_id", "null"},
         {"head_dim", "16"},
         {"head_dim", "null"},
         {"torch_dtype", "\"float8\""},
         {"torch_dtype", "null"},
-        {"attention_dropout", "\"?\""}, /* keys of no concern here may hold anything */
+        {"attention_dropout", "\"?\""}, /* unused keys may hold anything */
         {"auto_map", "[]"},
         {"pretraining_tp", "-1"},
         {"use_cache", "null"},
@@ -270,7 +271,7 @@ static void test_rope_scaling(void **state)
     }
 }
 
-/* A configuration that a program made itself, with what it does not care about left zero. */
+/* A configuration that a program made itself, with unused members left zero. */
 static void test_check(void **state)
 {
     (void)state;
@@ -295,12 +296,12 @@ static void test_check(void **state)
     assert_non_null(strstr(error.message, "eos_token_id is -2"));
     bad.eos_token_id = -1;
     assert_int_equal(config_check(&bad, &error), DSMOE_OK);
-    bad.rope_scaling = DSMOE_ROPE_LINEAR; /* with a factor of 0 */
+    bad.rope_scaling = DSMOE_ROPE_LINEAR; /* the factor is 0 */
     assert_int_equal(config_check(&bad, &error), DSMOE_ERROR_CONFIG);
     assert_non_null(strstr(error.message, "rope_scaling factor is 0"));
     bad.rope_scaling_factor = 2;
     assert_int_equal(config_check(&bad, &error), DSMOE_OK);
-    bad.rope_scaling = DSMOE_ROPE_DYNAMIC; /* with heads of 2 numbers */
+    bad.rope_scaling = DSMOE_ROPE_DYNAMIC; /* the heads have 2 numbers */
     assert_int_equal(config_check(&bad, &error), DSMOE_ERROR_CONFIG);
     assert_non_null(strstr(error.message, "heads wider than 2"));
     bad.rope_scaling = (dsmoe_rope_scaling)4;
@@ -323,10 +324,10 @@ static void test_parse(void **state)
     assert_int_equal(strncmp(error.message, "some text: ", 11), 0);
     assert_int_equal(config_parse("{}", 2, "some text", &config, &error), DSMOE_ERROR_CONFIG);
     assert_string_equal(error.message, "some text: vocab_size is missing");
-    assert_memory_equal(&same, &config, sizeof config); /* untouched */
+    assert_memory_equal(&same, &config, sizeof config); /* unchanged */
 }
 
-/* ---- what is refused ------------------------------------------------------------------------ */
+/* ---- refused configurations ----------------------------------------------------------------- */
 
 static void test_missing(void **state)
 {
@@ -338,7 +339,7 @@ static void test_missing(void **state)
         assert_refused(keys[i], NULL, "missing");
     assert_refused("num_experts_per_tok", "null", "missing");
 
-    /* Without MoE layers the width of experts may be missing, without dense layers theirs. */
+    /* The width of experts may be missing without MoE layers, and the dense width without dense layers. */
     static const char *const texts[] = {
         "{\"vocab_size\": 8, \"hidden_size\": 4, \"num_hidden_layers\": 1,"
         " \"num_attention_heads\": 2, \"intermediate_size\": 3}",
@@ -354,7 +355,7 @@ static void test_missing(void **state)
     }
 }
 
-/* S07, key by key. */
+/* Case S07, one key at a time. */
 static void test_wrong_kind(void **state)
 {
     (void)state;
@@ -402,7 +403,7 @@ static void test_wrong_kind(void **state)
     assert_refused("initializer_range", "[0.02]", "a number");
 }
 
-/* S07, keys together. */
+/* Case S07, keys that do not fit together. */
 static void test_impossible(void **state)
 {
     (void)state;
@@ -410,7 +411,7 @@ static void test_impossible(void **state)
     assert_refused("n_routed_experts", "1", "num_experts_per_tok 2");
     assert_refused("hidden_size", "66", "num_attention_heads 4");
     assert_refused("num_attention_heads", "3", "hidden_size 64");
-    assert_refused("num_attention_heads", "64", "odd"); /* one number cannot be turned */
+    assert_refused("num_attention_heads", "64", "odd"); /* an odd head size cannot be rotated */
     assert_refused("num_key_value_heads", "3", "num_attention_heads 4");
     assert_refused("num_key_value_heads", "8", "num_attention_heads 4");
     assert_refused("head_dim", "32", "is 16");
@@ -419,9 +420,9 @@ static void test_impossible(void **state)
     assert_refused("head_dim", "16.0", "an integer");
     assert_refused("head_dim", "\"16\"", "an integer");
     assert_refused("torch_dtype", "16", "a string");
-    assert_refused("moe_layer_freq", "0", "is 0"); /* a division */
+    assert_refused("moe_layer_freq", "0", "is 0"); /* it would divide by zero */
 
-    /* Each within its bounds, together beyond counting. */
+    /* Each value is within its bounds, but the product overflows. */
     static const char text[] =
         "{\"vocab_size\": 8, \"hidden_size\": 16777216, \"num_hidden_layers\": 65536,"
         "\"num_attention_heads\": 1024, \"moe_intermediate_size\": 16777216,"
@@ -491,7 +492,7 @@ static void test_broken_files(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         assert_not_json(texts[i], strlen(texts[i]));
 
-    enum { LARGE = 2 << 20 }; /* blanks after a value: valid, but no config.json is that long */
+    enum { LARGE = 2 << 20 }; /* blanks after a value: valid, but longer than any config.json */
     char *large = malloc(LARGE);
     assert_non_null(large);
     memset(large, ' ', LARGE);
@@ -509,7 +510,7 @@ static void test_broken_files(void **state)
     assert_int_not_equal(dsmoe_config_read(TEST_DATA, &config, &error), DSMOE_OK); /* a folder */
 }
 
-/* The released file cut at every byte: an error each time, and never a crash. */
+/* The released file cut at every byte is refused each time, and never crashes. */
 static void test_truncated(void **state)
 {
     (void)state;
@@ -522,7 +523,7 @@ static void test_truncated(void **state)
     for (size_t cut = 0; cut < length; cut++) assert_not_json(text, cut);
 }
 
-/* Sizes of one model over another. */
+/* Applying new sizes to the configuration of a model. */
 static void test_resize(void **state)
 {
     (void)state;
@@ -532,11 +533,11 @@ static void test_resize(void **state)
     before = config;
     dsmoe_model_sizes sizes = dsmoe_model_sizes_default();
     assert_int_equal(dsmoe_config_resize(&config, &sizes, NULL), DSMOE_OK);
-    assert_memory_equal(&config, &before, sizeof config); /* nothing is said */
+    assert_memory_equal(&config, &before, sizeof config); /* no size was given */
     sizes.num_attention_heads = 8;
     sizes.n_shared_experts = 0;
     assert_int_equal(dsmoe_config_resize(&config, &sizes, NULL), DSMOE_OK);
-    assert_int_equal(config.num_key_value_heads, 8); /* each has its own, as before */
+    assert_int_equal(config.num_key_value_heads, 8); /* each head has its own, as before */
     assert_int_equal(config.n_shared_experts, 0);
     assert_int_equal(config.hidden_size, before.hidden_size);
     sizes.num_key_value_heads = 2;
@@ -544,8 +545,8 @@ static void test_resize(void **state)
     sizes = dsmoe_model_sizes_default();
     sizes.num_attention_heads = 4;
     assert_int_equal(dsmoe_config_resize(&config, &sizes, NULL), DSMOE_OK);
-    assert_int_equal(config.num_key_value_heads, 2); /* groups of heads stay */
-    /* A size that nothing would have is refused. */
+    assert_int_equal(config.num_key_value_heads, 2); /* the size of groups is kept */
+    /* A size that no layer would use is refused. */
     sizes.intermediate_size = 100;
     assert_int_equal(dsmoe_config_resize(&config, &sizes, &error), DSMOE_ERROR_CONFIG);
     assert_non_null(strstr(error.message, "intermediate_size"));
@@ -557,21 +558,21 @@ static void test_resize(void **state)
     sizes.n_shared_experts = 1;
     assert_int_equal(dsmoe_config_resize(&config, &sizes, &error), DSMOE_ERROR_CONFIG);
     assert_non_null(strstr(error.message, "n_routed_experts is 0"));
-    /* Experts, and no layer for them. */
+    /* Experts without a layer for them. */
     sizes = dsmoe_model_sizes_default();
     sizes.num_hidden_layers = 2;
     sizes.first_k_dense_replace = 9;
     assert_int_equal(dsmoe_config_resize(&config, &sizes, &error), DSMOE_ERROR_CONFIG);
     assert_non_null(strstr(error.message, "no layer is left for experts"));
     sizes.first_k_dense_replace = -1;
-    sizes.num_hidden_layers = 1; /* the first one of a larger model */
+    sizes.num_hidden_layers = 1; /* the first layer of a larger model */
     assert_int_equal(dsmoe_config_resize(&config, &sizes, NULL), DSMOE_OK);
     sizes.n_routed_experts = 8;
     assert_int_equal(dsmoe_config_resize(&config, &sizes, &error), DSMOE_ERROR_CONFIG);
     sizes = dsmoe_model_sizes_default();
     sizes.n_routed_experts = 0;
     assert_int_equal(dsmoe_config_resize(&config, &sizes, NULL), DSMOE_OK);
-    assert_int_equal(config.num_experts_per_tok, 0); /* dense */
+    assert_int_equal(config.num_experts_per_tok, 0); /* all layers are dense */
     before = config;
     sizes.hidden_size = 130;
     assert_int_equal(dsmoe_config_resize(&config, &sizes, &error), DSMOE_ERROR_CONFIG);
@@ -582,7 +583,7 @@ static void test_resize(void **state)
     assert_int_equal(dsmoe_config_resize(NULL, &sizes, &error), DSMOE_ERROR_ARGUMENT);
 }
 
-/* Those of latent attention, for models that have it. */
+/* The sizes of latent attention, for models that have it. */
 static void test_resize_latent(void **state)
 {
     (void)state;
@@ -624,7 +625,7 @@ static void test_resize_latent(void **state)
         assert_memory_equal(&config, &before, sizeof config);
     }
     sizes = dsmoe_model_sizes_default();
-    sizes.n_routed_experts = 0; /* no experts, no groups of them */
+    sizes.n_routed_experts = 0; /* without experts there are no groups either */
     assert_int_equal(dsmoe_config_resize(&config, &sizes, NULL), DSMOE_OK);
 
     assert_int_equal(dsmoe_config_preset("tiny", &config, NULL), DSMOE_OK);

@@ -1,6 +1,6 @@
-/* test_conversations.c - sequences of several conversations: training gives the same gradients however they are
- * packed, a conversation's numbers are those it has alone, padding changes nothing, and a step's objective is the
- * sum over its targets over their number, whatever the batches. */
+/* test_conversations.c - sequences of several conversations: training gives the same gradients for any
+ * packing, a conversation's results are those it has alone, padding changes nothing, and a step's
+ * objective is the mean over all its targets, whatever the batches. */
 #include "support.h"
 
 #include <math.h>
@@ -10,11 +10,11 @@
 
 #include "made_trainer.h"
 
-/* Lengths around a block of queries, and of single tokens. */
+/* Lengths just around a block of queries, and of single tokens. */
 static const int lengths[] = {5, 90, 1, 33, 74, 2, 17};
 enum { N = COUNT(lengths), LONG = 160, MOST = 90, TOTAL = 222 };
 
-/* One batch to be: n_sequences x length places. */
+/* A batch that is filled step by step: n_sequences x length places. */
 typedef struct packed {
     int64_t n_sequences, length;
     int32_t *tokens, *targets, *positions;
@@ -43,7 +43,7 @@ static void packed_free(packed *p)
     free(p->positions);
 }
 
-/* Some of a conversation's tokens are targets. */
+/* Puts a conversation at a place. Its first third is no target, the rest is. */
 static void put(packed *p, const dsmoe_config *config, int number, int64_t sequence, int64_t place)
 {
     made_model vocabulary = {.config = *config};
@@ -83,7 +83,7 @@ static dsmoe_batch_losses run(dsmoe_trainer *t, const packed *p, double n_target
     return losses;
 }
 
-/* Gradients of b, times a factor, are those of a, but for rounding. */
+/* The gradients of b times a factor are those of a, up to rounding. */
 static void assert_near(const dsmoe_trainer *a, const dsmoe_trainer *b, double factor,
                         const char *what)
 {
@@ -118,14 +118,14 @@ static packed pack_two(const dsmoe_config *c)
     put(&p, c, 1, 0, 0);
     put(&p, c, 3, 0, 90);
     put(&p, c, 6, 0, 123);
-    put(&p, c, 2, 0, 140); /* and padding */
+    put(&p, c, 2, 0, 140); /* then padding */
     put(&p, c, 4, 1, 0);
     put(&p, c, 5, 1, 74);
-    put(&p, c, 0, 1, 80); /* after some padding */
+    put(&p, c, 0, 1, 80); /* after padding */
     return p;
 }
 
-/* All of them packed against one in a sequence, and against one batch after the other. */
+/* All conversations packed into two sequences give the same as one conversation per sequence. */
 static void check_config(const char *name, const dsmoe_config *c)
 {
     packed two = pack_two(c), each = packed_create(N, 120);
@@ -158,7 +158,8 @@ static void test_packed_is_unpacked(void **state)
     check_config("balance over the batch", &older);
 }
 
-/* Batches of a step: the sum over all targets over their number, however uneven they are. */
+/* The loss of several batches is the sum over all targets divided by their number, however unevenly the
+ * targets are spread. */
 static void test_accumulation(void **state)
 {
     (void)state;
@@ -188,8 +189,8 @@ static void test_accumulation(void **state)
     dsmoe_trainer_free(b);
 }
 
-/* A conversation alone, as a sequence without positions has it, gives the same bits with them; and padding
- * after it, whatever token it is, changes no loss. */
+/* One conversation gives the same bits with positions as it does without them. Padding after it changes no
+ * loss, whatever its tokens are. */
 static void test_alone(void **state)
 {
     (void)state;
@@ -218,7 +219,7 @@ static void test_alone(void **state)
     dsmoe_trainer_free(a);
 }
 
-/* With layers that are made again, and with any number of threads, the same bits. */
+/* Recomputed layers and any number of threads give the same bits. */
 static void test_same_bits(void **state)
 {
     (void)state;
@@ -285,7 +286,7 @@ static void test_hostile(void **state)
     packed_free(&p);
 }
 
-/* A batch of nothing but padding is a loss of 0 and no gradient. */
+/* A batch that is only padding has a loss of 0 and no gradient. */
 static void test_nothing(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_convert.c - folders to GGUF files and back, types of matrices, quantised and fresh
- * models. */
+/* test_convert.c - conversions between folders and GGUF files, types of matrices, quantised and newly
+ * initialised models. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -40,7 +40,7 @@ static const gguf_tensor *tensor_of(const gguf *file, const char *name)
 
 enum { N_TOKENS = 24 };
 
-/* The scores of what follows some tokens, to be freed. */
+/* The logits after some tokens, to be freed. */
 static float *scores(const char *name)
 {
     dsmoe_model *model = open_model(name);
@@ -107,7 +107,7 @@ static void test_there_and_back(void **state)
     }
 }
 
-/* A router of more precision than the matrices keeps it. */
+/* A router in a more precise type than the matrices keeps that type. */
 static void test_mixed_types(void **state)
 {
     (void)state;
@@ -221,7 +221,7 @@ static void test_words(void **state)
     REMOVE("a", "b.gguf", "c", "d");
 }
 
-/* ---- where things lie ------------------------------------------------------------------------ */
+/* ---- layout in the file ---------------------------------------------------------------------- */
 
 static const safetensors_tensor *stored(const shards *set, const char *name)
 {
@@ -243,7 +243,7 @@ static void test_layout(void **state)
     const gguf_tensor *q = tensor_of(file, "blk.2.attn_q.weight");
     const safetensors_tensor *q_proj = stored(set, "model.layers.2.self_attn.q_proj.weight");
     size_t row = 64 * sizeof(float);
-    for (size_t head = 0; head < 4; head++) /* of 16 rows */
+    for (size_t head = 0; head < 4; head++) /* each head has 16 rows */
         for (size_t i = 0; i < 8; i++)
             for (size_t half = 0; half < 2; half++)
                 assert_memory_equal(
@@ -264,7 +264,7 @@ static void test_layout(void **state)
         assert_memory_equal(down->data + e * down->size / 5, stored(set, name)->data,
                             down->size / 5);
     }
-    /* 3 outside, 9 of the dense layer, 13 of a MoE layer */
+    /* 3 outside the layers, 9 in the dense layer, 13 in each MoE layer */
     assert_int_equal(gguf_count(file), 3 + 9 + 2 * 13);
     gguf_close(file);
     shards_close(set);
@@ -286,7 +286,7 @@ static dsmoe_dtype type_of(const char *mixture_name, int64_t n_layers, const cha
 static void test_mixture(void **state)
 {
     (void)state;
-    /* Of 28 layers: 0-2, every third from 5 on, and 24-27. */
+    /* Of 28 layers: 0-2, every third one from layer 5, and 24-27. */
     static const bool more[28] = {1, 1, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0, 0,
                                   1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 1, 1, 1, 1};
     for (int layer = 0; layer < 28; layer++) {
@@ -362,7 +362,7 @@ static void test_fallback(void **state)
 static void test_quantised(void **state)
 {
     (void)state;
-    /* How far scores may be: the numbers of so small and so random a model shake a lot. */
+    /* How far the logits may be off. In so small and random a model rounding has a large effect. */
     static const struct {
         const char *type;
         double most, least;
@@ -371,7 +371,7 @@ static void test_quantised(void **state)
         {"q5_1", 0.25, 1e-2}, {"q4_k", 0.45, 1e-2}, {"q4_k_m", 0.45, 1e-2}, {"q4_0", 0.55, 1e-2},
     };
     dsmoe_config config = blocky();
-    config.num_experts_per_tok = config.n_routed_experts; /* no choice that a small error turns */
+    config.num_experts_per_tok = config.n_routed_experts; /* errors cannot change the choice */
     init(in("a"), &config, DSMOE_BF16);
     float *exact = scores(in("a"));
     for (size_t i = 0; i < COUNT(cases); i++) {
@@ -387,7 +387,8 @@ static void test_quantised(void **state)
     REMOVE("a");
 }
 
-/* A quantised file as it is, or as the type it has: bytes are copied, and q and k stay. */
+/* A quantised file is converted without a type, or to its own type: the bytes are copied, and q and k keep
+ * their order. */
 static void test_gguf_to_gguf(void **state)
 {
     (void)state;
@@ -401,9 +402,9 @@ static void test_gguf_to_gguf(void **state)
     tiny_assert_same(in("b.gguf"), in("d.gguf"));
     gguf *made = open_gguf(in("b.gguf"));
     assert_int_equal(tensor_of(made, "output.weight")->type, DSMOE_Q6_K);
-    assert_int_equal(tensor_of(made, "token_embd.weight")->type, DSMOE_Q6_K); /* as it is tied */
+    assert_int_equal(tensor_of(made, "token_embd.weight")->type, DSMOE_Q6_K); /* it is tied */
     gguf_close(made);
-    /* And back to floats: the same numbers. */
+    /* Converted back to floats, the folder and the file hold the same numbers. */
     convert(in("b.gguf"), in("e"), "f32");
     convert(in("b.gguf"), in("f.gguf"), "f32");
     float *folder = scores(in("e")), *file = scores(in("f.gguf"));
@@ -430,7 +431,7 @@ static void test_threads(void **state)
     REMOVE("a", "b.gguf");
 }
 
-/* ---- fresh models ---------------------------------------------------------------------------- */
+/* ---- newly initialised models ---------------------------------------------------------------- */
 
 static void init_gguf(const char *name, const dsmoe_config *config, const char *type, int n_threads)
 {
@@ -439,7 +440,7 @@ static void init_gguf(const char *name, const dsmoe_config *config, const char *
     must(dsmoe_model_init_gguf(name, config, NULL, 5, &options, &error), &error, name);
 }
 
-/* All tensors of one file are those of another. */
+/* Every tensor of one file is the same in the other. */
 static void assert_within(const char *part, const char *whole)
 {
     gguf *a = open_gguf(part), *b = open_gguf(whole);
@@ -462,7 +463,7 @@ static void test_fresh(void **state)
     init_gguf(in("c.gguf"), &config, "bf16", 2);
     assert_within(in("c.gguf"), in("b.gguf"));
     assert_within(in("b.gguf"), in("c.gguf"));
-    /* Blocks come from a stock: for any number of threads and layers the same. */
+    /* Quantised blocks are drawn from a stock: they are the same for any number of threads and layers. */
     init_gguf(in("d.gguf"), &config, "q4_k", 1);
     init_gguf(in("e.gguf"), &config, "q4_k", 3);
     assert_within(in("d.gguf"), in("e.gguf"));

@@ -1,4 +1,4 @@
-/* test_convert_hostile.c - conversions that cannot be: what is refused, and what is left behind. */
+/* test_convert_hostile.c - conversions that fail: what is refused, and what is left behind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -83,12 +83,12 @@ static void test_refusals(void **state)
     refused(in("a"), in("b.gguf"), &with, bad, "block types");
     refused(in("a"), in("b.gguf"), &lost, io, "/nowhere/x");
     refused(in("a"), in("b.gguf"), &threads, bad, "threads");
-    refused(in("q.gguf"), in("b"), NULL, bad, "a type must be given");
+    refused(in("q.gguf"), in("b"), NULL, bad, "choose a type");
     refused(in("nothing"), in("b.gguf"), NULL, io, "nothing");
     refused(in("a"), tiny_path(in("no"), "b.gguf"), NULL, io, "no/b.gguf");
     refused(NULL, in("b.gguf"), NULL, bad, "");
     refused(in("a"), "", NULL, bad, "");
-    /* What is there stays as it is, the source above all. */
+    /* Existing files stay as they are, above all the source. */
     size_t before, after;
     char *bytes = tiny_read(in("q.gguf"), &before);
     refused(in("a"), in("q.gguf"), NULL, io, "already");
@@ -102,7 +102,7 @@ static void test_refusals(void **state)
     REMOVE("a", "q.gguf");
 }
 
-/* A model in two files, the last norm in the second. */
+/* A model in two files, the last norm in the second one. */
 static void write_split(const made_model *made, const char *first, const char *second)
 {
     static const char name[] = "output_norm.weight";
@@ -127,7 +127,7 @@ static void write_split(const made_model *made, const char *first, const char *s
     must(gguf_writer_finish(writer, &error), &error, second);
 }
 
-/* Every part of a split model is an input, whichever is named. */
+/* Every part of a split model is an input, whichever part is named. */
 static void test_parts(void **state)
 {
     (void)state;
@@ -139,11 +139,11 @@ static void test_parts(void **state)
     for (int from = 0; from < 2; from++)
         for (int to = 0; to < 2; to++)
             refused(in(parts[from]), in(parts[to]), &force, DSMOE_ERROR_IO, "inputs");
-    convert(in(parts[1]), in("whole.gguf"), NULL); /* both are still whole */
+    convert(in(parts[1]), in("whole.gguf"), NULL); /* both parts are intact */
     made_model_free(&made);
 }
 
-/* A NaN has no place in a block; a float type keeps it. */
+/* NaN cannot be quantised; a float type keeps it. */
 static void test_nonfinite(void **state)
 {
     (void)state;
@@ -176,7 +176,7 @@ static void test_nonfinite(void **state)
     REMOVE("a");
 }
 
-/* ---- what is left ---------------------------------------------------------------------------- */
+/* ---- what a failure leaves ------------------------------------------------------------------- */
 
 static void test_stop(void **state)
 {

@@ -1,6 +1,6 @@
-/* test_cut.c - how products are cut into tasks: every column once, and enough tasks that threads are
- * busy. The 16B model's products are cut by the code that cuts them in a pass; then tasks are handed out
- * in order to whoever is free. What is printed is the table of docs/speed.md. */
+/* test_cut.c - how products are cut into tasks: every column once, and enough tasks to keep the threads
+ * busy. The 16B model's products are cut by the code that cuts them in a pass. Then tasks are handed out
+ * in order to the thread that is free first. The output is the table of docs/speed.md. */
 #include "support.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static int64_t task_cost(const cut_product *list, cut_task t)
     return cut_cost(t.n_rows, t.n_columns, list[t.item].k);
 }
 
-/* The share of the time that threads work until the last one is done. */
+/* The share of the time, until the last thread is done, during which threads work. */
 static double busy(const cut_product *list, int64_t n, int64_t n_tasks, int n_threads)
 {
     double until[MAX_THREADS] = {0}, sum = 0, last = 0;
@@ -74,7 +74,7 @@ static void draw_rows(int64_t n_tokens, int64_t rows_of[EXPERTS])
     }
 }
 
-/* The list and its length; the number of tasks is returned. */
+/* Fills the list of products and returns the number of tasks. */
 static int64_t cut_experts(step s, int64_t n_rows, int n_threads, experts *e)
 {
     bool dense = s == DENSE_IN || s == DENSE_OUT;
@@ -110,8 +110,8 @@ static experts place(void **memory)
     return experts_place(&a, kernels_get(), HIDDEN, EXPERTS + 1, 512 * 7);
 }
 
-/* What whole octets of a single product allow at best: the 256 of o_proj leave some of 63 threads without
- * a fifth one. */
+/* The best share that whole octets of a single product allow: the 256 octets of o_proj cannot be divided
+ * evenly over 63 threads. */
 static double best_share(step s, int64_t n_rows, int n_threads)
 {
     if (s != OUT && s != DENSE_OUT) return 1.0;
@@ -161,7 +161,7 @@ static void test_any_number_of_threads(void **state)
     free(memory);
 }
 
-/* Every element of every product belongs to one task; columns begin at whole octets. */
+/* Every element of every product belongs to one task, and tasks begin at whole octets of columns. */
 static void check_cover(const cut_product *list, int64_t n, int64_t n_tasks)
 {
     int64_t task = 0;
@@ -200,7 +200,7 @@ static void test_cover(void **state)
                 }
 }
 
-/* With two threads tasks are long: streams of weights that are short would cost more than waiting. */
+/* With two threads tasks are long: reading weights in short streams would cost more than waiting. */
 static void test_long(void **state)
 {
     (void)state;

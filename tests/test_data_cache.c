@@ -1,5 +1,5 @@
-/* test_data_cache.c - the cache of tokens: used while it is what it should be, made again when anything
- * it was made from changes or the file itself is damaged, and whole or not there at all. */
+/* test_data_cache.c - the cache of tokens: used while it is valid, made again when anything it was made
+ * from has changed or the file is damaged, and never left incomplete. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* The disk is not waited for: these tests make a thousand files. */
+/* Does not wait for the disk: these tests make a thousand files. */
 int __wrap_fsync(int descriptor);
 int __wrap_fsync(int descriptor)
 {
@@ -34,7 +34,7 @@ int __wrap_fsync(int descriptor)
 
 /* ---- helpers -------------------------------------------------------------------------------- */
 
-/* Opens and closes; the hash of the data. */
+/* Opens and closes the data; returns its hash. */
 static uint64_t open_and_see(const dsmoe_dataset_options *options, bool built)
 {
     dsmoe_dataset *data = open_data(options);
@@ -44,7 +44,7 @@ static uint64_t open_and_see(const dsmoe_dataset_options *options, bool built)
     return info.hash;
 }
 
-/* A tokenizer over a, b, c and space, with ' for " in `more` members and merges. */
+/* A tokenizer for a, b, c and space. `more` members and merges are written with ' for ". */
 static dsmoe_tokenizer *tiny_tokenizer(const char *more, const char *merge_list)
 {
     char json[2048];
@@ -77,18 +77,18 @@ static void test_used_again(void **state)
     o.n_threads = 3;
     o.seed = 9;
     assert_int_equal(open_and_see(&o, false), hash);
-    /* Another time, another place in the tree: it is the content that counts. */
+    /* A changed time or folder does not matter: only the content counts. */
     struct utimbuf times = {1000000000, 1000000000};
     assert_int_equal(utime(in_directory("d/a.txt"), &times), 0);
     assert_int_equal(open_and_see(&o, false), hash);
     assert_int_equal(rename(in_directory("d"), in_directory("e")), 0);
     o = options_for("e");
     assert_int_equal(open_and_see(&o, false), hash);
-    /* Another way to cut the same tokens needs no other cache, but is other data. */
+    /* Other sequences from the same tokens need no new cache, but are other data. */
     o.sequence_length = 5;
     uint64_t other = open_and_see(&o, false);
     assert_int_not_equal(other, hash);
-    o.held_out = 0.4; /* the held-out text comes after the other in the file */
+    o.held_out = 0.4; /* held-out text comes after the rest */
     assert_int_not_equal(open_and_see(&o, true), other);
     open_and_see(&o, false);
 }
@@ -101,7 +101,7 @@ static void test_made_anew(void **state)
     write_text("d/b.txt", "some text of b");
     dsmoe_dataset_options o = options_for("d");
     uint64_t hash = open_and_see(&o, true), other;
-    write_text("d/a.txt", "some text of A"); /* as long as before */
+    write_text("d/a.txt", "some text of A"); /* the same length */
     assert_int_not_equal(open_and_see(&o, true), hash);
     write_text("d/a.txt", "some text of a");
     assert_int_equal(open_and_see(&o, true), hash);
@@ -110,14 +110,14 @@ static void test_made_anew(void **state)
     assert_int_not_equal(other, hash);
     assert_int_equal(remove(in_directory("d/c.txt")), 0);
     assert_int_equal(open_and_see(&o, true), hash);
-    /* The same bytes divided otherwise. */
+    /* The same bytes, divided differently among files. */
     write_text("d/a.txt", "some text of");
     write_text("d/b.txt", " asome text of b");
     assert_int_not_equal(open_and_see(&o, true), hash);
     write_text("d/a.txt", "some text of a");
     write_text("d/b.txt", "some text of b");
     assert_int_equal(open_and_see(&o, true), hash);
-    /* Other names of kinds: the tokens are the same, so the data is. */
+    /* With other names of kinds the cache is made again, but tokens and hash are the same. */
     assert_int_equal(rename(in_directory("d/b.txt"), in_directory("d/bb.txt")), 0);
     assert_int_equal(open_and_see(&o, true), hash);
     o.vocab_size++;
@@ -127,7 +127,7 @@ static void test_made_anew(void **state)
     open_and_see(&o, false);
 }
 
-/* R03: other tokens in the same place, of the same size. */
+/* R03: other tokens at the same path, of the same size. */
 static void test_shard_replaced(void **state)
 {
     (void)state;
@@ -183,7 +183,7 @@ static void test_other_tokenizer(void **state)
     }
 }
 
-/* Cut otherwise, though every table is the same. */
+/* The rules for splitting text differ, though all tables are the same. */
 static void test_other_pre_tokenizer(void **state)
 {
     (void)state;
@@ -206,7 +206,7 @@ static void test_other_pre_tokenizer(void **state)
 static unsigned char *good;
 static size_t good_size;
 
-/* Whatever lies there, the next opening makes what belongs there. */
+/* The next opening replaces a bad file by the right one. */
 static void assert_mended(const dsmoe_dataset_options *o, uint64_t hash)
 {
     size_t size;
@@ -240,16 +240,16 @@ static void test_damaged_files(void **state)
     }
     memcpy(bad, good, good_size);
     bad[good_size] = 0;
-    write_data("data.cache", bad, good_size + 1); /* longer than it says */
+    write_data("data.cache", bad, good_size + 1); /* longer than the header says */
     assert_mended(&o, hash);
     free(bad);
     free(good);
 }
 
-/* A file whose hashes all fit but whose content cannot be: bytes at an offset are replaced. */
+/* Writes a file with `bytes` at an offset and correct hashes, so that only the content is impossible. */
 static void write_lie(size_t at, const void *bytes, size_t size)
 {
-    /* Places of the form: token hash, list hash and header hash. */
+    /* Offsets in the file: token hash, list hash and header hash. */
     enum { TOKEN_HASH = 64 + 10 * 8, LIST_HASH = 64 + 11 * 8, HEADER_HASH = 1016 };
     unsigned char *lie = malloc(good_size);
     assert_non_null(lie);
@@ -279,7 +279,7 @@ static void test_lying_files(void **state)
     good = read_data("data.cache", &good_size);
     size_t list = 1024 + 2 * 22; /* two texts of nine bytes, each with BOS and EOS */
     write_lie(0, good, 0);
-    assert_int_equal(open_and_see(&o, false), hash); /* no lie at all: the test itself is right */
+    assert_int_equal(open_and_see(&o, false), hash); /* nothing changed: checks this test itself */
     static const uint16_t token = SMALL_VOCAB;
     write_lie(1024 + 6, &token, sizeof token);
     assert_mended(&o, hash);
@@ -291,18 +291,18 @@ static void test_lying_files(void **state)
     static const uint64_t numbers[] = {0, 1, 3, 21, 1000, UINT64_MAX, UINT64_MAX / 8 + 1};
     for (size_t field = 0; field < 10; field++)
         for (size_t i = 0; i < COUNT(numbers); i++) {
-            bool bytes_or_documents = field == 5 || field == 6; /* any number may be true */
+            bool bytes_or_documents = field == 5 || field == 6; /* any number may be right */
             if (bytes_or_documents && numbers[i] <= INT64_MAX) continue;
-            if (field == 3 && numbers[i] == 0) continue; /* a held_out of 0 is true */
+            if (field == 3 && numbers[i] == 0) continue; /* 0 may be right */
             write_lie(64 + field * 8, &numbers[i], sizeof numbers[i]);
             assert_mended(&o, hash);
         }
     static const uint32_t ranges[][4] = {
         {10, 0, 20, 2},          /* no such kind */
-        {10, 0, 20, 0xffffffff}, /* nor this */
+        {10, 0, 20, 0xffffffff}, /* nor that one */
         {10, 0, 10, 1},          /* an empty range */
-        {0, 0, 20, 1},           /* another */
-        {10, 0, 19, 1},          /* ends too early */
+        {0, 0, 20, 1},           /* another one */
+        {10, 0, 19, 1},          /* ends too soon */
         {10, 0, 21, 1},          /* too late */
         {20, 0, 10, 1},          /* goes back */
     };
@@ -338,7 +338,7 @@ static void test_odd_files_in_its_place(void **state)
     assert_data_refused(&o, DSMOE_ERROR_IO, "data.cache", "");
 }
 
-/* ---- whole or not at all -------------------------------------------------------------------- */
+/* ---- complete or absent --------------------------------------------------------------------- */
 
 static void write_long_text(void)
 {
@@ -429,7 +429,7 @@ static bool change_text(void *context, double done, double total)
     return true;
 }
 
-/* A file that is written to while it is read would give a cache that is not made from it. */
+/* If a file is written to while it is read, no cache is made. */
 static void test_text_changes_meanwhile(void **state)
 {
     (void)state;
@@ -448,7 +448,7 @@ static void test_text_changes_meanwhile(void **state)
     assert_false(exists("data.cache.partial"));
 }
 
-/* The limit of the public form, without writing so many tokens. */
+/* The limit of the public format, tested without writing that many tokens. */
 static void test_too_many_tokens(void **state)
 {
     (void)state;
@@ -465,7 +465,7 @@ static void test_too_many_tokens(void **state)
     assert_false(exists("data.cache.partial"));
 }
 
-/* The file is a public shard as far as its header says. */
+/* The start of the file is the header of a public shard. */
 static void test_public_header(void **state)
 {
     (void)state;
@@ -479,7 +479,7 @@ static void test_public_header(void **state)
     assert_int_equal(fields[0], 20240520);
     assert_int_equal(fields[1], 1);
     assert_int_equal(fields[2], 11);
-    assert_int_equal(bytes[1026], 's'); /* after BOS, which takes two bytes as every token */
+    assert_int_equal(bytes[1026], 's'); /* after BOS; every token takes two bytes */
     free(bytes);
 }
 

@@ -1,5 +1,5 @@
-/* test_dataset.c - data to train on: from documents to tokens, from tokens to sequences in their
- * order, and what cannot be trained on. */
+/* test_dataset.c - data to train on: from documents to tokens, from tokens to sequences in random order,
+ * and data that cannot be trained on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@ static void test_documents_become_tokens(void **state)
     write_shard("d/d.bin", 20240801, 7, 3, tokens, 3, 4);
     write_text("d/e.txt", "w");
     dsmoe_dataset *data = open_name("d");
-    /* Each text between BOS and EOS, the spelling of EOS as text, shards as they are. */
+    /* Texts are between BOS and EOS, the spelling of EOS in them is text, and shards are unchanged. */
     assert_cached("265 120 121 266 265 122 266 265 60 124 101 110 100 124 62 266 7 266 8 7 266 8 "
                   "265 119 266");
     dsmoe_dataset_info info = dsmoe_dataset_get_info(data);
@@ -82,7 +82,7 @@ static char *repeated(const char *unit, size_t size)
     return text;
 }
 
-/* The pieces of a text and what lies around the first border. */
+/* Checks the number of pieces of a text and the bytes around the first cut. */
 static void assert_pieces(const char *unit, size_t size, size_t n_pieces, const char *border)
 {
     char *text = repeated(unit, size);
@@ -104,17 +104,17 @@ static void test_where_texts_are_cut(void **state)
     assert_pieces("a line\n", DATA_PIECE + 100, 2, "e\na ");
     assert_pieces("a line\n", 10 * DATA_PIECE, 10, "e\na ");
     assert_pieces("\xe4\xb8\xad\n", 2 * DATA_PIECE + 100, 3, "\xad\n\xe4\xb8");
-    /* Nothing that may merge is cut while there is anything better: */
+    /* A cut that could separate mergeable text is avoided if there is a better place: */
     assert_pieces("one \n\n two\r\n\tthree   ", DATA_PIECE_MAX, 1, "");
     assert_pieces("a\xe3\x80\x80\n", DATA_PIECE_MAX, 1, ""); /* a wide space before the end */
     assert_pieces("a\n\xc2\xa0", DATA_PIECE_MAX, 1, "");
-    /* but a piece must end somewhere. */
+    /* but pieces longer than the limit are cut anyway. */
     assert_pieces("dos\r\n", 2 * DATA_PIECE_MAX, 9, "\r\ndo");
     assert_pieces("a word ", 2 * DATA_PIECE_MAX, 9, "rd a");
     assert_pieces("\xe4\xb8\xad", 2 * DATA_PIECE_MAX, 9, "\xb8\xad\xe4\xb8");
 }
 
-/* Tokens of a long text are those of the whole text, on any number of threads. */
+/* The tokens of a long text are those of the whole text, for any number of threads. */
 static void check_long_text(const dsmoe_tokenizer *tokenizer, int64_t vocab_size, const char *unit)
 {
     size_t size = 5 * DATA_PIECE / strlen(unit) * strlen(unit), n_ids, cache_size, again_size;
@@ -171,7 +171,7 @@ static void test_long_texts_released(void **state)
     dsmoe_tokenizer_free(released);
 }
 
-/* Thousands of short documents over many batches, in their order. */
+/* Thousands of short documents in many batches keep their order. */
 static void test_many_documents(void **state)
 {
     (void)state;
@@ -203,7 +203,7 @@ static void test_many_documents(void **state)
     dsmoe_dataset_free(data);
 }
 
-/* ---- the order ------------------------------------------------------------------------------ */
+/* ---- order ---------------------------------------------------------------------------------- */
 
 static void test_orders_are_permutations(void **state)
 {
@@ -235,7 +235,7 @@ static void test_orders_are_even(void **state)
         for (int i = 0; i < N; i++) counts[i][data_order_at(N, 3, (uint64_t)number, i)]++;
     for (int i = 0; i < N; i++)
         for (int j = 0; j < N; j++)
-            if (abs(counts[i][j] - ORDERS / N) > 150) /* five deviations */
+            if (abs(counts[i][j] - ORDERS / N) > 150) /* five standard deviations */
                 fail_msg("%d comes to place %d in %d of %d orders", j, i, counts[i][j], ORDERS);
 }
 
@@ -243,7 +243,7 @@ static void test_orders_are_even(void **state)
 
 enum { N_TOKENS = 1003, LENGTH = 10, N_WINDOWS = 100 };
 
-/* A shard whose tokens are their own numbers: a window is known by its first token. */
+/* A shard whose tokens count up: the first token of a window tells which one it is. */
 static dsmoe_dataset *open_numbers(uint64_t seed, double held_out)
 {
     uint32_t tokens[N_TOKENS];
@@ -258,7 +258,7 @@ static dsmoe_dataset *open_numbers(uint64_t seed, double held_out)
     return open_data(&options);
 }
 
-/* The number of a window of a row that begins with token `first`; it must be whole. */
+/* The index of a window, where windows start at token `first`; the window must be complete. */
 static int window_of(int first, const int32_t *tokens, const int32_t *targets)
 {
     assert_int_equal((tokens[0] - first) % LENGTH, 0);
@@ -300,7 +300,7 @@ static void test_epochs(void **state)
         }
     }
     assert_true(n_same < 12 && n_in_order < 15); /* about 2 and 3 */
-    /* Several at once, over the end of an epoch. */
+    /* Several in one call, across the end of an epoch. */
     dsmoe_dataset_train(data, 73, 20, tokens, targets, NULL);
     for (int i = 0; i < 20; i++)
         assert_int_equal(window_of(0, tokens + i * LENGTH, targets + i * LENGTH),
@@ -345,11 +345,12 @@ static void test_shares(void **state)
     }
 }
 
-/* Whatever is asked for: held-out sequences never become others, nothing is written beyond them. */
+/* Whatever is asked for, only existing held-out sequences are returned and nothing is written after
+ * them. */
 static void test_numbers_out_of_range(void **state)
 {
     (void)state;
-    dsmoe_dataset *data = open_numbers(0, 0.1); /* 9 held out */
+    dsmoe_dataset *data = open_numbers(0, 0.1); /* 9 sequences are held out */
     int32_t tokens[4 * LENGTH], targets[4 * LENGTH];
     int kinds[4] = {7, 7, 7, 7};
     static const struct {
@@ -409,7 +410,7 @@ static void test_kinds(void **state)
     dsmoe_dataset_free(data);
 }
 
-/* ---- what cannot be trained on -------------------------------------------------------------- */
+/* ---- data that cannot be trained on --------------------------------------------------------- */
 
 static void test_bad_options(void **state)
 {
@@ -455,7 +456,7 @@ static void test_bad_options(void **state)
 static void test_too_little(void **state)
 {
     (void)state;
-    write_text("t.txt", "ab"); /* between BOS and EOS */
+    write_text("t.txt", "ab"); /* 4 tokens with BOS and EOS */
     dsmoe_dataset_options o = options_for("t.txt");
     assert_data_refused(&o, DSMOE_ERROR_ARGUMENT, "4 tokens are left", "needs 5: give more text");
     o.sequence_length = 3;
@@ -487,7 +488,7 @@ static void test_bad_tokens(void **state)
     write_shard("s.bin", 20240520, 1, INT32_MAX, tokens, 5, 2);
     assert_data_refused(&o, DSMOE_ERROR_FORMAT, "s.bin", "says 2147483647 tokens");
 
-    /* A tokenizer that knows more tokens than the model; without EOS among them. */
+    /* A tokenizer with more ids than the model: allowed while the text does not use them. */
     dsmoe_tokenizer *released;
     assert_int_equal(dsmoe_tokenizer_open(TEST_DATA "/tokenizer", &released, NULL), DSMOE_OK);
     write_text("one.txt", "a");
@@ -501,13 +502,13 @@ static void test_bad_tokens(void **state)
     o.sequence_length = 2;
     dsmoe_dataset_free(open_data(&o));
     assert_int_equal(remove(in_directory("data.cache")), 0);
-    write_text("two.txt", "b \xc3\xb6"); /* one of the added letters above it */
+    write_text("two.txt", "b \xc3\xb6"); /* this letter's id is too large */
     assert_data_refused(&o, DSMOE_ERROR_FORMAT, "two.txt: token 3 is id 100003", "another model");
     assert_false(exists("data.cache"));
     dsmoe_tokenizer_free(released);
 }
 
-/* Without its text the cache is taken as it is, if it is what is asked for. */
+/* A cache without its text is used if it has the expected hash. */
 static void test_cache_alone(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_demo_corpus.c - the demo's text: graders agree with the makers and with answers found by
- * hand, nothing of the examination is in the corpus, its folder takes nothing of others; and the
- * numbers that say how experts specialise. */
+/* test_demo_corpus.c - the demo's text: graders agree with the makers and with answers worked out by hand,
+ * no exam question is in the corpus, the demo's folder leaves other files alone; and the numbers that
+ * describe how experts specialise. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,9 +42,9 @@ static void examples_are_plain_and_right(void **state)
             char prompt[DEMO_TEXT];
             demo_make(kind, SEED, i % 2, i, &e);
             assert_int_equal(strlen(e.text), e.length);
-            assert_in_range(e.length, 1, DEMO_TEXT - 2); /* was not cut */
+            assert_in_range(e.length, 1, DEMO_TEXT - 2); /* it was not cut off */
             assert_in_range(e.prompt_length, 1, e.length - 1);
-            for (size_t j = 0; j < e.length; j++) /* JSON without escapes */
+            for (size_t j = 0; j < e.length; j++) /* no escapes in JSON */
                 assert_true(e.text[j] >= ' ' && e.text[j] <= '~' && !strchr("\"\\", e.text[j]));
             demo_prompt(&e, prompt);
             if (!demo_kinds[kind].grade(prompt, e.text + e.prompt_length))
@@ -52,7 +52,7 @@ static void examples_are_plain_and_right(void **state)
         }
 }
 
-/* Whatever is changed in a right answer makes it wrong. */
+/* Any change to a right answer makes it wrong. */
 static void spoilt_answers_are_wrong(void **state)
 {
     (void)state;
@@ -134,7 +134,7 @@ static void answers_by_hand(void **state)
             fail_msg("'%s' + '%s'", cases[i].prompt, cases[i].answer);
 }
 
-/* ---- the corpus and the examination ---------------------------------------------------------- */
+/* ---- the corpus and the exam ----------------------------------------------------------------- */
 
 static char *read_all(const char *name, size_t *size)
 {
@@ -178,7 +178,7 @@ static demo_size write_corpus(const char *folder, uint64_t seed)
     return size;
 }
 
-/* No example of the corpus begins with one of its prompts. */
+/* No example in the corpus begins with a prompt of the exam. */
 static void exam_is_not_in_the_corpus(void **state)
 {
     (void)state;
@@ -204,7 +204,7 @@ static void exam_is_not_in_the_corpus(void **state)
         demo_example known;
         demo_make(kind, SEED, false, 3, &known);
         snprintf(line, sizeof line, "{\"text\": \"%s\"}\n", known.text);
-        assert_non_null(strstr(text, line)); /* so the search finds what is there */
+        assert_non_null(strstr(text, line)); /* the search itself works */
         free(text);
     }
     assert_int_equal(n_lines, size.n_examples);
@@ -263,7 +263,7 @@ static int prepare_quietly(const char *folder)
     return exit_code;
 }
 
-/* What a user puts among the demo's files is not removed with them. */
+/* A user's files among the demo's files are not removed. */
 static void folders_of_a_demo_keep_others_files(void **state)
 {
     (void)state;
@@ -293,7 +293,8 @@ static void folders_of_a_demo_keep_others_files(void **state)
     rmdir(folder);
 }
 
-/* An earlier demo's things go, a user's stay, and links are removed, not what they point to. */
+/* An earlier demo's files are removed, a user's files are kept. Links are removed, but not what they point
+ * to. */
 static void only_a_demo_is_replaced(void **state)
 {
     (void)state;
@@ -324,7 +325,7 @@ static void only_a_demo_is_replaced(void **state)
     }
     assert_true(exists(treasure, "gold"));
 
-    /* without its mark it is someone's */
+    /* without demo.txt the folder may belong to the user */
     snprintf(name, sizeof name, "%s/demo.txt", folder);
     unlink(name);
     snprintf(name, sizeof name, "%s/settings.json", folder);
@@ -351,8 +352,8 @@ static void only_a_demo_is_replaced(void **state)
 
 enum { N_EXPERTS = 2 * DEMO_N_KINDS };
 
-/* Layer 0: nobody prefers anything. Layer 1: two experts for each kind, the later one used three
- * times as much, and the kinds in reverse order. */
+/* Layer 0: no preferences. Layer 1: two experts for each kind, the second one used three times as often,
+ * and the kinds in reverse order. */
 static demo_routing made_up(void)
 {
     demo_routing routing = {.n_layers = 2, .n_experts = N_EXPERTS, .k = 1};
@@ -363,7 +364,7 @@ static demo_routing made_up(void)
         for (int e = 0; e < N_EXPERTS; e++) routing.counts[kind * N_EXPERTS + e] = 5;
         int64_t *second = routing.counts + (DEMO_N_KINDS + kind) * N_EXPERTS;
         int first = 2 * (DEMO_N_KINDS - 1 - kind);
-        second[first] = 10 * (kind + 1); /* kinds of different lengths count alike */
+        second[first] = 10 * (kind + 1); /* long kinds do not count more than short ones */
         second[first + 1] = 30 * (kind + 1);
     }
     return routing;
@@ -389,9 +390,8 @@ static void specialisation_in_numbers(void **state)
     demo_routing_free(&routing);
 }
 
-/* Token 0 is in two kinds and goes to another expert in each; token 1, which occurs as often, is in
- * four and goes to the same one in all; token 2 is in one kind only; token 3 is too rare in its
- * second. */
+/* Token 0 is in two kinds and goes to a different expert in each. Token 1 is in four kinds and goes to the
+ * same expert in all. Token 2 is in one kind only. Token 3 is too rare in its second kind. */
 static void shared_tokens_in_numbers(void **state)
 {
     enum { VOCAB = 4 };
@@ -401,7 +401,7 @@ static void shared_tokens_in_numbers(void **state)
     assert_non_null(routing.by_token);
 #define AT(kind, token, expert) routing.by_token[((kind)*VOCAB + (token)) * N_EXPERTS + (expert)]
     AT(0, 0, 3) = 100;
-    AT(1, 0, 4) = 300; /* a kind that has more of it does not count more */
+    AT(1, 0, 4) = 300; /* its larger number does not count more */
     for (int kind = 0; kind < 4; kind++) AT(kind, 1, 5) = 100;
     AT(2, 2, 6) = 1000;
     AT(5, 3, 7) = 1000;

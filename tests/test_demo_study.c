@@ -1,5 +1,5 @@
-/* test_demo_study.c - the examination of a demo model as a library: every kind is asked, every token is counted, and it
- * can be stopped. The model is a small one that knows nothing. */
+/* test_demo_study.c - the exam of a demo model as a library: every kind is asked, every token is counted,
+ * and it can be stopped. The model is a small one that has learned nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@ static demo_study study;
 static dsmoe_error error;
 
 typedef struct watcher {
-    int n_calls, stop_at; /* stops at the n-th call; 0: never */
+    int n_calls, stop_at; /* the call that stops; 0: never */
     double done;
 } watcher;
 
@@ -62,7 +62,7 @@ static void test_all(void **state)
         assert_true(score->wrong.given && *score->wrong.prompt);
         assert_int_equal(score->right.given, score->n_right > 0);
     }
-    /* Tokens of the file are those that were counted, but for BOS, which there is none, and the EOS of each. */
+    /* The counted tokens are those in the file, except the EOS at the end of each text; there is no BOS. */
     size_t size, n_ids = 0, n_lines = 0;
     char *text = tiny_read(ids, &size);
     for (size_t i = 0; i < size; i++) n_ids += text[i] == ' ', n_lines += text[i] == '\n';
@@ -78,7 +78,7 @@ static void test_all(void **state)
     assert_int_equal(remove(ids), 0);
 }
 
-/* While it asks, and while it counts. */
+/* Stopped while asking, and while counting. */
 static void test_stopped(void **state)
 {
     (void)state;

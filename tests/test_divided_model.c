@@ -1,5 +1,6 @@
-/* test_divided_model.c - a model whose experts are divided over ranks: the logits of one machine to the bit, whatever the
- * weights' type and however texts come; stops and failures that all ranks hear of; ranks that die at any moment. */
+/* test_divided_model.c - a model whose experts are divided over ranks: the same logits as on one machine
+ * to the bit, for any type of weights and any order of sequences; stops and failures that reach all ranks;
+ * ranks that die at any moment. */
 #include "support.h"
 
 #include <signal.h>
@@ -16,24 +17,24 @@
 
 enum { VOCAB = 61, N_TEXT = 76, N_CTX = 120, N_BATCH = 48, MOST_ROWS = 64, LOST = 3 };
 
-/* What the ranks of a test do. */
+/* What the ranks do in a test. */
 typedef struct story {
     const char *path; /* of the model */
     bool share;       /* dsmoe_model_options.share_weights */
     bool same_bits;
     int n_threads;
     int64_t n_batch; /* 0: N_BATCH */
-    /* What is expected of dsmoe_model_divide and dsmoe_model_follow on all ranks. */
+    /* The expected result of dsmoe_model_divide and dsmoe_model_follow on all ranks. */
     dsmoe_status expected;
-    const char *words; /* of the message */
-    /* Which rank is short of memory; -1: none. */
+    const char *words; /* in the message */
+    /* The rank that is short of memory; -1: none. */
     int poor_rank;
-    uint64_t available; /* bytes that it is told; or, if 0: */
+    uint64_t available; /* what memory_available reports there; 0: see below */
     bool reserves_none; /* memory_reserve fails there */
-    /* Which rank wants an end, the n-th time it is asked, n from 1; 0: never. */
+    /* The rank that asks to stop, the n-th time it is polled, counting from 1; 0: never. */
     int stop_rank;
     int64_t stop_at_ask;
-    bool goes_on_wanting; /* every later time as well */
+    bool goes_on_wanting; /* also every later time */
 } story;
 
 static story story_of(const char *path_of_model, bool same_bits)
@@ -81,7 +82,7 @@ static bool counts(void *context, double done, double total)
 
 /* ---- texts ---------------------------------------------------------------------------------------- */
 
-/* The logits of a whole play, row after row. */
+/* The logits of a whole play, one row after another. */
 typedef struct record {
     float rows[MOST_ROWS][VOCAB];
     int n_rows;
@@ -113,8 +114,8 @@ static dsmoe_status speak(dsmoe_sequence *s, const int32_t *tokens, int64_t n, i
     return dsmoe_engine_forward(dsmoe_sequence_engine(s), &turn, 1, error);
 }
 
-/* A prompt in several passes, decoding, a second text that begins like the first, both and a third in one pass, a fork,
- * and a step back. */
+/* A prompt in several passes, decoding, a second sequence that begins like the first, both and a third in
+ * one pass, a fork, and a rewind. */
 static dsmoe_status play_texts(dsmoe_engine *engine, const int32_t *text, record *r,
                                dsmoe_error *error)
 {
@@ -169,7 +170,7 @@ static dsmoe_model *open_story(const story *s)
     return model;
 }
 
-/* 0 if it ended as it should. */
+/* Returns 0 if the rank ended as expected. */
 static int judge(const story *s, int rank, dsmoe_status status, const dsmoe_error *error)
 {
     if (status == DSMOE_ERROR_PEER && s->expected != DSMOE_ERROR_PEER) return LOST;
@@ -208,7 +209,7 @@ static dsmoe_status divide(const dsmoe_peers *peers, const story *s, dsmoe_model
 
 /* ---- the same bits -------------------------------------------------------------------------------- */
 
-static record alone, divided; /* of rank 0 */
+static record alone, divided; /* both on rank 0 */
 
 static void assert_same_record(void)
 {
@@ -216,7 +217,7 @@ static void assert_same_record(void)
     assert_memory_equal(divided.rows, alone.rows, (size_t)alone.n_rows * sizeof alone.rows[0]);
 }
 
-/* All experts are held once, with room beside them for no more than one matrix on each rank. */
+/* All experts are held exactly once; each rank has room for at most one matrix more. */
 static void assert_held(const dsmoe_model *model, const dsmoe_rank_memory *memory, int n_ranks)
 {
     size_t size = 0, sum = 0, largest = 0, n = 0;
@@ -241,7 +242,7 @@ static int exact_body(const dsmoe_peers *peers, void *context)
     size_t copies = dsmoe_model_memory_size(model).copied_most;
     must(play(one, s, NULL, &alone, &error), &error, "alone");
     must(divide(peers, s, model, memory, &error), &error, "dividing");
-    for (int i = 0; i < 2; i++) { /* the second time with octets that are kept */
+    for (int i = 0; i < 2; i++) { /* the second time with the octets kept */
         must(play(model, s, NULL, &divided, &error), &error, "divided");
         assert_same_record();
     }
@@ -254,7 +255,7 @@ static int exact_body(const dsmoe_peers *peers, void *context)
     return 0;
 }
 
-/* Sanitizers take ten times as long: for them one number of ranks must do. */
+/* Sanitizers make this ten times slower; with them one number of ranks must be enough. */
 static void check_exact(story s)
 {
     for (int n_ranks = STRIDE; n_ranks <= 4; n_ranks += STRIDE)
@@ -282,7 +283,7 @@ static void make_folder(dsmoe_config c, const char *dtype)
 static void make_gguf(dsmoe_dtype type)
 {
     dsmoe_config c = config_of(256);
-    c.num_hidden_layers = 2; /* no more than need be, where sanitizers watch */
+    c.num_hidden_layers = 2; /* the minimum, for the sanitizers */
     c.first_k_dense_replace = 0;
     c.n_shared_experts = 1;
     made_model made = made_model_create(&c, "F32", 5);
@@ -315,7 +316,7 @@ static void test_block_types(void **state)
     }
 }
 
-/* Passes of more tokens than was said, in pieces of that; the same bits where company does not matter. */
+/* Passes of more tokens than n_batch are run in pieces. The bits stay the same where the type allows it. */
 static void test_large_batch(void **state)
 {
     (void)state;
@@ -325,7 +326,7 @@ static void test_large_batch(void **state)
     check_exact(s);
 }
 
-/* Matrices of other types and sizes side by side, and rows that fill no octet. */
+/* Matrices of different types and sizes, and rows that do not fill an octet. */
 static void test_mixture(void **state)
 {
     (void)state;
@@ -338,7 +339,7 @@ static void test_mixture(void **state)
     check_exact(story_of(made_file, false));
 }
 
-/* A model without experts leaves the others nothing to do, and one of two experts some of them. */
+/* Without experts the other ranks have nothing to do; with two experts only some of them have. */
 static void test_few_experts(void **state)
 {
     (void)state;
@@ -353,7 +354,7 @@ static void test_few_experts(void **state)
     check_exact(story_of(directory, true));
 }
 
-/* Attention over a latent, which stays with the first rank, and gates with groups and a bias. */
+/* Latent attention, which stays on the first rank, and gates with groups and a bias. */
 static void test_relatives(void **state)
 {
     (void)state;
@@ -368,7 +369,7 @@ static void test_relatives(void **state)
 
 /* ---- a model of many pieces ------------------------------------------------------------------------ */
 
-/* What of a file's mapping is in the memory of this process, in kilobytes. */
+/* How much of a file's mapping is in memory in this process, in kilobytes. */
 static long resident(const char *name)
 {
     FILE *maps = fopen("/proc/self/smaps", "r");
@@ -405,7 +406,7 @@ static int large_body(const dsmoe_peers *peers, void *context)
     return judge(s, 0, status, &error);
 }
 
-/* 2.2 MB each: two pieces, and more of them than travel without an agreement. */
+/* Matrices of 2.2 MB: two pieces each, and more of them than may be sent without a check by all ranks. */
 static void test_large(void **state)
 {
     (void)state;
@@ -418,7 +419,7 @@ static void test_large(void **state)
     story s = story_of(directory, false);
     assert_true(socket_peers_run(3, large_body, &s, NULL, NULL));
     s.expected = DSMOE_ERROR_STOPPED;
-    for (int rank = 0; rank < 3; rank++) { /* before the last byte */
+    for (int rank = 0; rank < 3; rank++) { /* before everything is sent */
         char words[64];
         snprintf(words, sizeof words, "rank %d on machine%d: it was told to stop", rank, rank);
         s.stop_rank = rank;
@@ -430,7 +431,7 @@ static void test_large(void **state)
 
 /* ---- stops ----------------------------------------------------------------------------------------- */
 
-/* Rank 0 stops in the middle of a pass, or another rank does: the others wait for the next one. */
+/* Rank 0 or another rank stops in the middle of a pass; the other ranks wait for the next pass. */
 static int stop_body(const dsmoe_peers *peers, void *context)
 {
     const story *s = context;
@@ -466,7 +467,7 @@ static void test_stop(void **state)
 
 /* ---- failures -------------------------------------------------------------------------------------- */
 
-/* A division that fails on all ranks, and leaves rank 0 the model as it was. */
+/* A division that fails on all ranks and leaves rank 0 with its model unchanged. */
 static int refused_body(const dsmoe_peers *peers, void *context)
 {
     const story *s = context;
@@ -504,7 +505,7 @@ static void test_no_memory(void **state)
     }
 }
 
-/* Ranks of a machine that has enough for each of them, but not for both. */
+/* Two ranks on a machine with enough memory for each of them, but not for both. */
 static int crowded_body(const dsmoe_peers *peers, void *context)
 {
     story s = *(const story *)context;
@@ -548,7 +549,7 @@ static int no_model_body(const dsmoe_peers *peers, void *context)
     return judge(s, 0, divide(peers, s, NULL, NULL, &error), &error);
 }
 
-/* Half of the file goes between opening and sending. */
+/* Most of the file is cut off between opening and sending. */
 static int cut_body(const dsmoe_peers *peers, void *context)
 {
     const story *s = context;
@@ -588,7 +589,7 @@ static int mortal_body(const dsmoe_peers *peers, void *context)
     return judge(s, 0, status, &error);
 }
 
-/* The others end with an error. One that had its last call may not notice, and the last of all is the end itself. */
+/* The other ranks end with an error. A rank whose last call was over may not notice. */
 static void test_killed(void **state)
 {
     (void)state;
@@ -614,7 +615,7 @@ static void test_killed(void **state)
     }
 }
 
-/* Slow, chopped-up messages change nothing. */
+/* Slow messages in small parts change nothing. */
 static void test_slow(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_documents.c - finding files to learn from and reading them document by document, hostile
+/* test_documents.c - finding files to learn from and reading them document by document, with hostile
  * folders and lines among them. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@
 
 /* ---- helpers -------------------------------------------------------------------------------- */
 
-static dsmoe_bad_bytes asked; /* of the test at work */
+static dsmoe_bad_bytes asked; /* the option of the current test */
 
 static int fresh(void **state)
 {
@@ -57,7 +57,7 @@ static void assert_refused(const char *given, dsmoe_status status, const char *s
     assert_int_equal(document_list_open(&given, 1, asked, &list, NULL), status);
 }
 
-/* "path:kind path:kind …", paths within the scratch folder. */
+/* "path:kind path:kind …"; the paths are relative to the scratch folder. */
 static void assert_sources(const document_list *list, const char *expected)
 {
     char found[4096] = "";
@@ -70,7 +70,7 @@ static void assert_sources(const document_list *list, const char *expected)
     assert_string_equal(found, expected);
 }
 
-/* What dsmoe_data_files_describe says, without the scratch folder's name. */
+/* The text of dsmoe_data_files_describe, without the scratch folder's name. */
 static void assert_left_out(const document_list *list, const char *expected)
 {
     char text[4096], *at;
@@ -88,7 +88,7 @@ typedef struct gathered {
     int n, fail_at;
 } gathered;
 
-/* "{Us: …|Au: …*}": the beginning of the role's name, and a star after what is to be learnt. */
+/* "{Us: …|Au: …*}": the first letters of the role, and a star after messages to be learned. */
 static void gather_conversation(gathered *g, const document *d)
 {
     const dialogue *c = d->conversation;
@@ -165,7 +165,7 @@ static void test_folder_order_and_kinds(void **state)
     write_text("c/deep/z.h", "int z;");
     write_text("c/A.c", "int a;");
     write_text("c.txt", "beside it");
-    write_text("b.JSONL", "{\"text\":\"b\"}\n"); /* whatever the letters */
+    write_text("b.JSONL", "{\"text\":\"b\"}\n"); /* upper or lower case */
     write_text("Zoo.txt", "upper case sorts first");
     write_text("\xc3\xa4.txt", "above ASCII comes last");
     write_text(".hidden", "not read");
@@ -179,7 +179,7 @@ static void test_folder_order_and_kinds(void **state)
     assert_int_equal(list.sources[0].size, strlen("upper case sorts first"));
     assert_int_equal(list.sources[1].form, DOCUMENT_JSONL);
     document_list_close(&list);
-    document_list_close(&list); /* allowed on zeros */
+    document_list_close(&list); /* does nothing the second time */
 
     char slashes[400];
     snprintf(slashes, sizeof slashes, "%s//", directory);
@@ -254,7 +254,7 @@ static void test_what_is_left_out(void **state)
     write_text("good.txt", "text");
     write_data("picture.png", "\x89PNG\r\n\x1a\n\0\0", 10);
     write_data("nul.txt", "eight ok\0", 9);
-    write_data("beyond.txt", "\xf4\x90\x80\x80", 4); /* nothing but bad bytes */
+    write_data("beyond.txt", "\xf4\x90\x80\x80", 4); /* only bad bytes */
     write_data("weights.bin", "not tokens", 10);
     write_data("empty.txt", "", 0);
     assert_int_equal(symlink("nowhere", in_directory("dangling")), 0);
@@ -262,12 +262,12 @@ static void test_what_is_left_out(void **state)
     make_socket("socket");
     document_list list = open_directory();
     assert_sources(&list, "good.txt:good");
-    assert_left_out(&list, "8 of 9 files left out (33 bytes): 4 not text, 1 empty, 1 linked to "
-                           "nowhere or back, 2 not files; the first is beyond.txt");
+    assert_left_out(&list, "8 of 9 files left out (33 bytes): 4 not text, 1 empty, 1 behind "
+                           "broken or circular links, 2 not files; the first is beyond.txt");
     document_list_close(&list);
 }
 
-/* A link to a file or a folder stands for it; what is reached twice is read once; there is an end. */
+/* A link stands for the file or folder it points to. What is reached twice is read once, and loops end. */
 static void test_links(void **state)
 {
     (void)state;
@@ -287,12 +287,13 @@ static void test_links(void **state)
     const char *given = in_directory("d");
     document_list list = open_paths(&given, 1);
     assert_sources(&list, "d/good.txt:good d/in/link.txt:in d/other/new.txt:other");
-    assert_left_out(&list, "6 of 9 files left out (7 bytes): 3 linked to nowhere or back, 3 found "
-                           "twice; the first is d/in/loop");
+    assert_left_out(&list,
+                    "6 of 9 files left out (7 bytes): 3 behind broken or circular links, 3 found "
+                    "twice; the first is d/in/loop");
     document_list_close(&list);
 }
 
-/* One byte that is not UTF-8 is no reason to lose a file. */
+/* One byte that is not UTF-8 does not exclude a file. */
 static void test_bad_bytes(void **state)
 {
     (void)state;
@@ -321,7 +322,7 @@ static void test_bad_bytes(void **state)
     assert_refused(in_directory("latin.txt"), DSMOE_ERROR_FORMAT, "1 not UTF-8 throughout");
 }
 
-/* Far from the start a NUL is a bad byte like others; a text of another encoding can be kept. */
+/* After the start of a file NUL is a bad byte like others. Text in another encoding can be kept. */
 static void test_what_is_binary(void **state)
 {
     (void)state;
@@ -346,7 +347,7 @@ static void test_what_is_binary(void **state)
                      DSMOE_ERROR_ARGUMENT);
 }
 
-/* The same rules for files that were given by name, but there must be something to read. */
+/* Files given by name follow the same rules, but something must be left to read. */
 static void test_given_badly(void **state)
 {
     (void)state;
@@ -360,7 +361,7 @@ static void test_given_badly(void **state)
     assert_int_equal(symlink("circle", in_directory("circle")), 0);
     assert_documents("latin.txt", "[caf\xef\xbf\xbd au lait]");
     assert_refused(in_directory("nul.txt"), DSMOE_ERROR_FORMAT, "1 not text");
-    assert_refused(in_directory("hollow"), DSMOE_ERROR_FORMAT, "another encoding than UTF-8");
+    assert_refused(in_directory("hollow"), DSMOE_ERROR_FORMAT, "an encoding other than UTF-8");
     assert_refused(in_directory("weights.bin"), DSMOE_ERROR_FORMAT, "no shard of tokens");
     assert_refused(in_directory("empty.txt"), DSMOE_ERROR_FORMAT, "1 empty");
     assert_refused(in_directory("hollow"), DSMOE_ERROR_FORMAT, "hollow/latin.txt");
@@ -419,7 +420,7 @@ static void test_shrinking_file(void **state)
     document_list_close(&list);
 }
 
-/* Root may read everything: then the rest of the test runs as a user without a name. */
+/* Root may read everything, so as root the rest of the test runs as nobody. */
 enum { NOBODY = 65534 };
 
 static void become(uid_t user)
@@ -516,7 +517,7 @@ static void test_json_lines(void **state)
     assert_documents("blank.jsonl", "");
 }
 
-/* Every form, with what may be in it. */
+/* Conversations in every form, with optional members. */
 static void test_conversations(void **state)
 {
     (void)state;
@@ -654,7 +655,7 @@ static void test_visitor_fails(void **state)
     assert_string_equal(error.message, "the visitor's own");
     assert_string_equal(g.text, "[a]");
     assert_int_equal(g.n, 2);
-    assert_int_equal(unlink(list.sources[0].path), 0); /* gone since it was found */
+    assert_int_equal(unlink(list.sources[0].path), 0); /* removed after it was found */
     assert_int_equal(document_each(&list.sources[0], gather, &g, &error), DSMOE_ERROR_IO);
     document_list_close(&list);
 }
@@ -672,7 +673,7 @@ static void test_shards(void **state)
     assert_documents("none.bin", "");
     write_shard("lies.bin", 20240520, 1, 4, tokens, 3, 2);
     assert_refused(in_directory("lies.bin"), DSMOE_ERROR_FORMAT, "says 4 tokens");
-    assert_refused(directory, DSMOE_ERROR_FORMAT, "lies.bin"); /* a shard, so not passed over */
+    assert_refused(directory, DSMOE_ERROR_FORMAT, "lies.bin"); /* a shard is never skipped */
 }
 
 int main(void)

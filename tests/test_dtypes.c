@@ -1,6 +1,5 @@
-/* test_dtypes.c - what every set of kernels does with weights in each type they are stored in:
- * against the specification (scalar.c) and against sums in double, at odd sizes, from any byte of a
- * mapping, up to its last. */
+/* test_dtypes.c - what every set of kernels does with weights of each type: against the specification
+ * (scalar.c) and against sums in double, at odd sizes, from any byte of a mapping up to its last. */
 #include "operands.h"
 
 #include <math.h>
@@ -8,10 +7,10 @@
 
 #include "kernels/kernels.h"
 
-static const dsmoe_dtype types[] = {DSMOE_F32, DSMOE_F16, DSMOE_BF16}; /* the plain ones */
+static const dsmoe_dtype types[] = {DSMOE_F32, DSMOE_F16, DSMOE_BF16}; /* the unquantised ones */
 static const char *const type_names[] = {"f32", "f16", "bf16"};
 
-/* Lengths around every step a kernel may take. */
+/* Lengths around every vector step of a kernel. */
 static const int lengths[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,  11,  12,  13,   14,
                               15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,  26,  27,  28,   29,
                               30, 31, 32, 33, 34, 35, 36, 39, 40, 41, 255, 256, 257, 1000, 1001};
@@ -28,7 +27,7 @@ static void for_each_type(type_test *test)
 
 /* ---- widening ------------------------------------------------------------------------------- */
 
-/* The specification itself, by what the formats say. */
+/* The specification itself, against values from the formats' definitions. */
 static void test_widen_values(void **state)
 {
     (void)state;
@@ -63,7 +62,7 @@ static void test_widen_values(void **state)
     }
 }
 
-/* The last n of a row of numbers. */
+/* Widens the last n numbers of a row. */
 static void widen_case(const kernels *set, const stored *src, const float *spec, int64_t n)
 {
     dsmoe_dtype type = src->matrix.type;
@@ -95,7 +94,7 @@ static void widen_type(const kernels *set, dsmoe_dtype type)
 
 enum { SLACK = 8 }; /* floats that packing may write past a panel */
 
-/* All rows from `column` on, against the specification, whose panel is checked by its words. */
+/* Packs all rows from column `column` on. Checks the specification's panel too, number by number. */
 static void check_pack(const kernels *set, const stored *w, int64_t column, int group)
 {
     dsmoe_dtype type = w->matrix.type;
@@ -149,7 +148,7 @@ static void pack_type(const kernels *set, dsmoe_dtype type)
 
 /* ---- few rows ------------------------------------------------------------------------------- */
 
-/* m rows as few_rows takes them: [steps][m][LANES], zeros beyond column k. */
+/* m rows in the layout of few_rows: [steps][m][LANES], zeros after column k. */
 static floats pack_steps(rows x, int m, int64_t k)
 {
     int64_t steps = (k + LANES - 1) / LANES;
@@ -160,7 +159,7 @@ static floats pack_steps(rows x, int m, int64_t k)
     return packed;
 }
 
-/* The specification takes a row at a time. */
+/* The specification, applied to one row at a time. */
 static void few_rows_spec(rows x, int m, const stored *w, result *spec)
 {
     for (int i = 0; i < m; i++) {
@@ -216,7 +215,7 @@ static void few_rows_type(const kernels *set, dsmoe_dtype type)
     result_free(&untouched);
 }
 
-/* A number that is none shows in its own column and in no other, wherever along the sum it is. */
+/* A NaN shows in its own column and in no other, wherever it is in the sum. */
 static void few_rows_nan_type(const kernels *set, dsmoe_dtype type)
 {
     enum { N = 13, K = 27 };
@@ -238,7 +237,7 @@ static void few_rows_nan_type(const kernels *set, dsmoe_dtype type)
 
 /* ---- panels --------------------------------------------------------------------------------- */
 
-/* Columns [column, column + n) of k rows that lie in panels, added to m rows of y. */
+/* Adds columns [column, column + n) of k rows that are stored in panels to m rows of y. */
 static void panels_case(const kernels *set, dsmoe_dtype type, int64_t m, int64_t k, int64_t column,
                         int64_t n)
 {
@@ -281,7 +280,7 @@ static void panels_type(const kernels *set, dsmoe_dtype type)
             for (int64_t n = 0; n <= 70; n += 7) panels_case(set, type, m, 1 + n % 17, column, n);
 }
 
-/* A row has the same bits with any others, and alone. */
+/* A row has the same bits alone and with others. */
 static void panels_alone_type(const kernels *set, dsmoe_dtype type)
 {
     enum { M = 8, K = 16, N = 50 };

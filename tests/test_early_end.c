@@ -1,5 +1,5 @@
-/* test_early_end.c - runs that end before their last step: out of time, or as the held-out loss does not
- * improve any more; the same wherever they were stopped and resumed. */
+/* test_early_end.c - runs that end before their last step, when time is up or the held-out loss no longer
+ * improves; the same wherever they were stopped and resumed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -13,7 +13,8 @@
 #include "run_witness.h"
 #include "scratch.h"
 
-/* A model that does not learn: the first evaluation, at step 2, is the best; the third ends it. */
+/* A model that does not learn: the first evaluation, at step 2, stays the best, and the third one ends the
+ * run. */
 static dsmoe_run_settings patient_settings(const char *name, int64_t save_every)
 {
     dsmoe_run_settings s = tiny_settings(directory, name);
@@ -36,7 +37,7 @@ static void test_patience(void **state)
     assert_string_equal(r.checkpoint,
                         tiny_path(run_folder("patient"), "checkpoints/step-00000006"));
 
-    /* Nothing is left to do, unless there is more patience. */
+    /* Resuming trains nothing unless the patience is larger. */
     w = (witness){0};
     r = must_resume(run_folder("patient"), 0, 1, &w);
     assert_true(r.step == 6 && w.n_steps == 0 && r.end == DSMOE_RUN_OUT_OF_PATIENCE);
@@ -52,7 +53,7 @@ static void test_patience(void **state)
     dsmoe_run_options more = {.resume = run, .given = keys, .n_given = 1, .n_threads = 1};
     r = must_run(&s, more, NULL);
     assert_int_equal(r.step, 10);
-    s.patience = 0; /* for ever */
+    s.patience = 0; /* no limit */
     s.steps = 12;
     const char *both[] = {"patience", "steps"};
     more.given = both;
@@ -62,7 +63,7 @@ static void test_patience(void **state)
     tiny_remove(run);
 }
 
-/* Where no other checkpoint was due, the last one is the best; whoever looks again is told its loss. */
+/* If no other checkpoint was due, the last one is the best. Resuming again reports its loss. */
 static void test_patience_has_a_best(void **state)
 {
     (void)state;
@@ -89,7 +90,7 @@ static void test_patience_has_a_best(void **state)
     tiny_remove(other);
 }
 
-/* An evaluation is made up for by whoever was interrupted in it, patient or not. */
+/* Resuming makes up for an evaluation that was interrupted, with patience or without. */
 static void test_interrupted_evaluation(void **state)
 {
     (void)state;
@@ -99,7 +100,7 @@ static void test_interrupted_evaluation(void **state)
     must_run(&s, (dsmoe_run_options){.n_threads = 1}, &w);
     assert_int_equal(w.n_evals, 1);
     must_resume(run_folder("looked"), 0, 1, &again);
-    assert_int_equal(again.n_evals, 3); /* steps 4, 5 and 6 */
+    assert_int_equal(again.n_evals, 3); /* at steps 4, 5 and 6 */
     size_t size;
     char *text = tiny_read(tiny_path(run_folder("looked"), "metrics.jsonl"), &size);
     assert_non_null(strstr(text, "{\"type\":\"eval\",\"step\":4,"));
@@ -107,7 +108,7 @@ static void test_interrupted_evaluation(void **state)
     tiny_remove(run_folder("looked"));
 }
 
-/* Stopped after each step, and in the midst of an evaluation, of a checkpoint or not. */
+/* Stopped after each step and during each evaluation, with a checkpoint due or not. */
 static void test_patience_is_exact(void **state)
 {
     (void)state;
@@ -132,7 +133,7 @@ static void test_patience_is_exact(void **state)
     }
 }
 
-/* A model that learns is not ended. */
+/* A run whose model learns goes on to its last step. */
 static void test_learning(void **state)
 {
     (void)state;
@@ -160,7 +161,7 @@ static void test_time_limit(void **state)
     char run[TINY_PATH];
     copy_path(run, directory, "timed");
     dsmoe_run_options options = {.resume = run, .n_threads = 1, .time_limit = 1e-9};
-    dsmoe_run_result r = must_run(NULL, options, NULL); /* over before it began */
+    dsmoe_run_result r = must_run(NULL, options, NULL); /* over before the first step */
     assert_true(r.step == 2 && !r.finished && r.end == DSMOE_RUN_OUT_OF_TIME);
     options.time_limit = 3600;
     r = must_run(NULL, options, NULL);

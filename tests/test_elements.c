@@ -1,6 +1,5 @@
 /* test_elements.c - what every set of kernels does element by element: against the specification
- * (scalar.c) and in double, at odd sizes, from misaligned addresses, on arrays without a byte to
- * spare. */
+ * (scalar.c) and in double, at odd sizes, from misaligned addresses, in arrays without a spare byte. */
 #include "operands.h"
 
 #include <float.h>
@@ -9,7 +8,7 @@
 
 #include "kernels/kernels.h"
 
-/* Lengths around every step a kernel may take. */
+/* Lengths around every vector step of a kernel. */
 static const int lengths[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,  13,  14,  15,
                               16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28,  29,  30,  31,
                               32, 33, 34, 35, 36, 37, 38, 39, 40, 63, 64, 65, 511, 512, 513, 1000};
@@ -18,7 +17,7 @@ static const int lengths[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
-/* What underflows may come out as anything this small. */
+/* Results that underflow may be off by this. */
 static const double tiny = 1e-30;
 
 static void swiglu_case(const kernels *set, int64_t n, int offset)
@@ -47,7 +46,7 @@ static void swiglu_set(const kernels *set)
         for (int offset = 0; offset < 4; offset++) swiglu_case(set, lengths[i], offset);
 }
 
-/* In a row of 9, so that both a full step and the rest meet each value. */
+/* In a row of 9 each value is handled both in a full vector and in the rest. */
 static void swiglu_at(const kernels *set, float g, float u, float out[9])
 {
     float gs[9], us[9];
@@ -66,7 +65,7 @@ static void swiglu_extremes_set(const kernels *set)
     for (size_t v = 0; v < COUNT(finite); v++) {
         swiglu_at(set, finite[v], 0.5f, out);
         double expected = finite[v] * sigmoid(finite[v]) * 0.5;
-        /* A sigmoid need not be told from zero below the smallest normal number. */
+        /* A sigmoid below the smallest normal number may be rounded to zero. */
         double allowed = 8 * FLT_EPSILON * fabs(expected) + FLT_MIN * (1 + fabs(finite[v] * 0.5));
         for (int i = 0; i < 9; i++)
             if (!(fabs(out[i] - expected) <= allowed))
@@ -75,7 +74,7 @@ static void swiglu_extremes_set(const kernels *set)
     }
     swiglu_at(set, -0.0f, 2.0f, out);
     for (int i = 0; i < 9; i++) assert_true(out[i] == 0.0f && signbit(out[i]));
-    /* Whatever is not a number stays visible. */
+    /* Infinity and NaN must show in the result. */
     static const float infinite[] = {INFINITY, -INFINITY, NAN};
     for (size_t v = 0; v < COUNT(infinite); v++) {
         swiglu_at(set, infinite[v], 2.0f, out);
@@ -214,10 +213,10 @@ static void rms_norm_set(const kernels *set)
     for (size_t i = 0; i < COUNT(lengths); i++)
         for (int offset = 0; offset < 4; offset++) {
             rms_norm_case(set, lengths[i], offset, 1.0f, 1e-6f);
-            rms_norm_case(set, lengths[i], offset, 1e-4f, 1e-6f); /* eps counts */
+            rms_norm_case(set, lengths[i], offset, 1e-4f, 1e-6f); /* eps matters */
             rms_norm_case(set, lengths[i], offset, 1e15f, 1e-6f);
         }
-    for (int at = 0; at < 19; at++) { /* zeros stay zeros, and NaN stays visible */
+    for (int at = 0; at < 19; at++) { /* zeros stay zeros, and NaN shows */
         float x[19] = {0}, weight[19], y[19];
         for (int i = 0; i < 19; i++) weight[i] = 2.0f;
         set->rms_norm(19, x, weight, 1e-6f, y);
@@ -290,13 +289,13 @@ static void softmax_set(const kernels *set)
 
 /* ---- softmax in parts ----------------------------------------------------------------------- */
 
-/* The largest input and the sum of a softmax that comes in parts. */
+/* The largest input and the sum, so far, of a softmax computed in parts. */
 typedef struct parts {
     float max, sum;
 } parts;
 
-/* Takes x in parts of `size` and leaves e^(x - max) of the whole. The specification follows each
- * part from the same start. */
+/* Takes x in parts of `size` and leaves e^(x - max) of the whole. Each part is also computed by the
+ * specification from the same start. */
 static parts softmax_in_parts(const kernels *set, floats x, int64_t size)
 {
     parts p = {-INFINITY, 0.0f};
@@ -327,7 +326,7 @@ static void softmax_part_case(const kernels *set, int64_t n, int64_t size, float
     for (int64_t i = 0; i < n; i++) sum += exp(in.at[i] - max);
     parts p = softmax_in_parts(set, x, size);
     assert_true(p.max == max);
-    /* Each difference on the way to the last max is rounded, and each factor. */
+    /* Each difference on the way to the last maximum is rounded, and so is each factor. */
     double steps = 2 + 0.25 * (double)n / (double)size;
     assert_near("sum of all parts", set, p.sum, (exact){sum, sum * steps});
     for (int64_t i = 0; i < n; i++) {
@@ -347,11 +346,11 @@ static void softmax_part_set(const kernels *set)
             if (lengths[i] > 30 * sizes[j]) continue;
             softmax_part_case(set, lengths[i], sizes[j], 2.0f, 0.0f);
             softmax_part_case(set, lengths[i], sizes[j], 20.0f, 0.0f);
-            softmax_part_case(set, lengths[i], sizes[j], 1.0f, 0.25f);   /* a new max each time */
-            softmax_part_case(set, lengths[i], sizes[j], 1.0f, -0.25f);  /* never */
-            softmax_part_case(set, lengths[i], sizes[j], 1.0f, 1000.0f); /* nothing else is left */
+            softmax_part_case(set, lengths[i], sizes[j], 1.0f, 0.25f);   /* always a new max */
+            softmax_part_case(set, lengths[i], sizes[j], 1.0f, -0.25f);  /* always the first */
+            softmax_part_case(set, lengths[i], sizes[j], 1.0f, 1000.0f); /* only the last counts */
         }
-    parts p = {2.0f, 3.0f}; /* a part without numbers */
+    parts p = {2.0f, 3.0f}; /* an empty part */
     float none[1];
     assert_true(set->softmax_part(0, none, &p.max, &p.sum) == 1.0f);
     assert_true(p.max == 2.0f && p.sum == 3.0f);
@@ -360,8 +359,8 @@ static void softmax_part_set(const kernels *set)
     assert_true(p.max == -INFINITY && p.sum == 0.0f);
 }
 
-/* Three parts, the first `clean` of them of finite numbers, the next with `value` at `at`. It shows
- * in the sum from there on, and a NaN does not hide which number is the largest. */
+/* Three parts; part number `clean` has `value` at index `at`. The sum must be NaN from that part on, but
+ * the maximum is still the right one. */
 static void softmax_part_nan(const kernels *set, int64_t n, int64_t at, float value, int clean)
 {
     parts p = {-INFINITY, 0.0f}, spec = p;

@@ -1,5 +1,5 @@
-/* test_engine.c - an engine as a program uses it: sequences that go back, several at once, threads, the
- * end of the context, being stopped, wrong arguments. */
+/* test_engine.c - an engine as a program uses it: rewinding, several sequences, threads, the end of the
+ * context, stopping, wrong arguments. */
 #include "support.h"
 
 #include <math.h>
@@ -13,14 +13,14 @@
 
 enum { VOCAB = 61, N_CTX = 40, N_LAYERS = 3, K = 3, N_EXPERTS = 7 };
 
-/* A model, its tokens, and place for what comes out. */
+/* A model, its tokens, and room for results. */
 typedef struct fixed {
     made_model made;
     dsmoe_model *model;
     int32_t tokens[N_CTX], others[N_CTX];
 } fixed;
 
-static fixed f; /* the same for all tests that do not harm it */
+static fixed f; /* shared by all tests that do not damage it */
 
 static int set_up(void **state)
 {
@@ -42,7 +42,7 @@ static int tear_down(void **state)
     return remove_directory(state);
 }
 
-/* ---- going back ---------------------------------------------------------------------------- */
+/* ---- rewinding ----------------------------------------------------------------------------- */
 
 static void test_rewind(void **state)
 {
@@ -69,7 +69,7 @@ static void test_rewind(void **state)
     assert_int_equal(dsmoe_sequence_rewind(b, -1, &error), DSMOE_ERROR_ARGUMENT);
     assert_int_equal(dsmoe_sequence_rewind(NULL, 0, &error), DSMOE_ERROR_ARGUMENT);
     assert_int_equal(dsmoe_sequence_length(b), 12);
-    rewind_to(b, 12); /* nowhere */
+    rewind_to(b, 12); /* changes nothing */
     decode(b, f.tokens[12], back[1]);
     assert_same_bits(straight[1], back[1], VOCAB, "after a refused rewind");
     free_sequence(a);
@@ -105,7 +105,7 @@ static void test_threads(void **state)
 {
     (void)state;
     static all_rows one, more;
-    static const int n_threads[] = {1, 2, 3, 29}; /* the last has more than there is to do */
+    static const int n_threads[] = {1, 2, 3, 29}; /* the last is more than the tasks */
     for (size_t t = 0; t < COUNT(n_threads); t++) {
         all_rows *kept = t == 0 ? &one : &more;
         dsmoe_sequence *sequence = make_sequence(f.model, N_CTX, 0, n_threads[t]);
@@ -117,7 +117,7 @@ static void test_threads(void **state)
     }
 }
 
-/* Two threads of the program, a sequence each, one model. */
+/* Two threads of the program, each with a sequence, share one model. */
 static void *run_alone(void *context)
 {
     dsmoe_sequence *sequence = make_sequence(f.model, N_CTX, 0, 1);
@@ -146,7 +146,7 @@ static void test_callers_threads(void **state)
 
 /* ---- several sequences ----------------------------------------------------------------------- */
 
-/* The experts of each token by its position. */
+/* The experts of each token, by position. */
 typedef struct routes {
     int32_t topk_idx[N_LAYERS][2 * N_CTX][K];
     int64_t n_tokens[N_LAYERS], last_layer;
@@ -201,7 +201,7 @@ static void test_interleaved(void **state)
     }
 }
 
-/* An engine with some empty sequences. */
+/* An engine with n empty sequences. */
 static dsmoe_engine *make_engine(int64_t n, int64_t n_batch, dsmoe_sequence *sequences[])
 {
     dsmoe_error error = {0};
@@ -214,8 +214,8 @@ static dsmoe_engine *make_engine(int64_t n, int64_t n_batch, dsmoe_sequence *seq
     return engine;
 }
 
-/* A long piece, a single token and a short piece of three sequences, in passes of 7 rows. Who is watched
- * sees its own routing, by position, and no other. */
+/* Three sequences with a long piece, a single token and a short piece, in passes of 7 rows. A watcher sees
+ * the routing of its own sequence only, by position. */
 static void test_ragged_pass(void **state)
 {
     (void)state;
@@ -259,7 +259,7 @@ static void test_ragged_pass(void **state)
     dsmoe_engine_free(engine);
 }
 
-/* A token each of more sequences than a batch has rows. */
+/* One token each from more sequences than a batch has rows. */
 static void test_many_sequences(void **state)
 {
     (void)state;
@@ -270,7 +270,7 @@ static void test_many_sequences(void **state)
     dsmoe_turn turns[N];
     dsmoe_engine *engine = make_engine(N, 6, sequences);
     for (int i = 0; i < N; i++) {
-        if (i > 0) prefill(sequences[i], f.tokens, i, NULL); /* all at other positions */
+        if (i > 0) prefill(sequences[i], f.tokens, i, NULL); /* all at different positions */
         forward_all(sequences[i], &f.others[i], 1, &alone[i]);
         rewind_to(sequences[i], i);
         turns[i] = (dsmoe_turn){.sequence = sequences[i],
@@ -290,7 +290,7 @@ static void test_many_sequences(void **state)
     dsmoe_engine_free(engine);
 }
 
-/* The MoE layer goes through a long batch in pieces: the watcher sees each token once, in order. */
+/* A MoE layer takes a long batch in pieces; the watcher sees each token once, in order. */
 typedef struct progress {
     int64_t next[N_LAYERS], n_calls;
 } progress;
@@ -320,7 +320,7 @@ static void test_watching_long_batches(void **state)
     free_sequence(sequence);
 }
 
-/* The last rows only, numbered from 0, with their losses. */
+/* Only the last rows, numbered from 0, with their losses. */
 static void test_last_logits(void **state)
 {
     (void)state;
@@ -342,7 +342,7 @@ static void test_last_logits(void **state)
         assert_true(fabs(loss[i] - log(sum)) < 1e-5 * fmax(1, loss[i]));
     }
     rewind_to(sequence, 0);
-    turn = (dsmoe_turn){.sequence = sequence, .tokens = f.tokens, .n_tokens = 15}; /* none */
+    turn = (dsmoe_turn){.sequence = sequence, .tokens = f.tokens, .n_tokens = 15}; /* no logits */
     must(dsmoe_engine_forward(dsmoe_sequence_engine(turn.sequence), &turn, 1, &error), &error,
          "without logits");
     assert_int_equal(dsmoe_sequence_length(sequence), 15);
@@ -410,7 +410,7 @@ static void test_memory_size(void **state)
 
 static bool stop_at_zero(void *left) { return (*(int *)left)-- == 0; }
 
-/* Wherever a prompt is stopped, its sequence goes on as if nothing had been asked of it. */
+/* Wherever a prompt is stopped, its sequence continues as if the prompt had never been given. */
 static void test_stop(void **state)
 {
     (void)state;
@@ -461,7 +461,7 @@ static void test_wrong_tokens(void **state)
         int32_t tokens[6];
         char number[16];
         memcpy(tokens, f.others, sizeof tokens);
-        tokens[5] = wrong[i]; /* after the first batch */
+        tokens[5] = wrong[i]; /* in the second batch */
         snprintf(number, sizeof number, "%d", wrong[i]);
         assert_int_equal(dsmoe_sequence_append(sequence, tokens, 6, logits, &error),
                          DSMOE_ERROR_ARGUMENT);
@@ -510,7 +510,7 @@ static void test_wrong_calls(void **state)
         {.kv_type = DSMOE_Q4_0},
         {.kv_type = (dsmoe_dtype)-1},
         {.kv_type = (dsmoe_dtype)99},
-        {.kv_type = DSMOE_Q8_0}, /* heads of 14 */
+        {.kv_type = DSMOE_Q8_0}, /* heads have 14 numbers */
     };
     for (size_t i = 0; i < COUNT(options); i++)
         assert_int_equal(dsmoe_engine_create(f.model, &options[i], &none, &error), argument);
@@ -532,7 +532,7 @@ static void test_wrong_calls(void **state)
     dsmoe_sequence_free(NULL);
 }
 
-/* A turn that is wrong fails alone. */
+/* A wrong turn fails alone; the other turns are run. */
 static void test_wrong_turns(void **state)
 {
     (void)state;
@@ -552,11 +552,11 @@ static void test_wrong_turns(void **state)
                              .context = &kept};
     const dsmoe_turn wrong[] = {
         {.sequence = NULL, .tokens = f.tokens, .n_tokens = 4},
-        {.sequence = a, .tokens = f.tokens, .n_tokens = 4}, /* twice */
+        {.sequence = a, .tokens = f.tokens, .n_tokens = 4}, /* its second turn */
         {.sequence = foreign, .tokens = f.tokens, .n_tokens = 4},
         {.sequence = b, .tokens = NULL, .n_tokens = 4},
         {.sequence = b, .tokens = f.tokens, .n_tokens = 0},
-        {.sequence = b, .tokens = f.tokens, .n_tokens = 6}, /* of 5 */
+        {.sequence = b, .tokens = f.tokens, .n_tokens = 6}, /* only 5 are left */
         {.sequence = b, .tokens = bad, .n_tokens = 4},
         {.sequence = b, .tokens = f.tokens, .n_tokens = 4, .n_logits = 5},
         {.sequence = b, .tokens = f.tokens, .n_tokens = 4, .n_logits = -1},
@@ -601,7 +601,8 @@ static void keep_hidden(void *context, int64_t row, const float *hidden)
     kept->n++;
 }
 
-/* Beside a turn that wants logits; the head makes the same logits of them. */
+/* One turn wants hidden states, another one logits. Multiplied by the head, the hidden states give the
+ * same logits. */
 static void test_hidden_states(void **state)
 {
     (void)state;

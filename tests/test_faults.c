@@ -1,9 +1,8 @@
 /* test_faults.c - training on a disk that fails: `dsmoe train` with faults.c loaded before it, once for
- * every call that changes a file. Whatever happens, checkpoints that are there are whole, the command
- * says what went wrong, and going on leads to the very model that nothing disturbed.
+ * every call that changes a file. Whatever happens, existing checkpoints are intact, the command says what
+ * went wrong, and resuming gives the same model as an undisturbed run.
  *
- * Each call fails in one of several ways. Set FAULTS_ALL to see it fail in all of them, which takes
- * minutes. */
+ * Each call fails in one of several ways. Set FAULTS_ALL to try all of them, which takes minutes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -28,7 +27,7 @@ static char text[TINY_PATH], config[TINY_PATH], whole[TINY_PATH], half[TINY_PATH
 
 /* ---- running the command --------------------------------------------------------------------- */
 
-/* Faults are described by the environment; NULL: there are none. */
+/* Passed to the command in the environment; NULL: no faults. */
 typedef struct fault {
     const char *kind;
     long call;
@@ -43,11 +42,11 @@ static void set_environment(const fault *f)
     setenv("FAULT_CALL", number, 1);
     setenv("FAULT_KIND", f ? f->kind : "none", 1);
     setenv("FAULT_LOG", calls, 1);
-    /* Where the program itself is watched: the library before its watcher, which is fine here. */
+    /* If the program is built with ASan: our library may be loaded before ASan's. */
     setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
 }
 
-/* The status of wait. */
+/* Returns the status of wait. */
 static int run_command(char *const *arguments, const fault *f)
 {
     unlink(calls);
@@ -135,9 +134,9 @@ static void copy_folder(const char *from, const char *to)
     assert_int_equal(system(command), 0);
 }
 
-/* ---- what must be true ----------------------------------------------------------------------- */
+/* ---- what must hold -------------------------------------------------------------------------- */
 
-/* Every folder with the name of a checkpoint. */
+/* Checks every folder that is named like a checkpoint. */
 static void assert_whole_checkpoints(const char *what)
 {
     char path_found[CHECKPOINT_PATH];
@@ -151,7 +150,7 @@ static void assert_whole_checkpoints(const char *what)
     }
 }
 
-/* The lines that the command printed all begin with its name; the last one says what is wrong. */
+/* Every line that the command printed begins with its name, and the reason and the folder are named. */
 static void assert_message(const char *what, const char *kind)
 {
     const char *reason = strerror(!strcmp(kind, "ENOSPC")   ? ENOSPC
@@ -166,8 +165,8 @@ static void assert_message(const char *what, const char *kind)
         if (*line == '\0' && (!strstr(said, reason) || !strstr(said, directory)))
             fail_msg("%s: it said: %s", what, said);
     }
-    /* More than one only where the others were no failures: an old checkpoint that could not be
-     * removed, a report that was not written. */
+    /* There is more than one line only if the others are warnings: an old checkpoint could not be removed,
+     * a report not written. */
     if (n_lines < 1 || n_lines > 3) fail_msg("%s: it said: %s", what, said);
     free(said);
 }
@@ -199,7 +198,7 @@ static void assert_same_end(void)
 
 /* ---- all faults ------------------------------------------------------------------------------ */
 
-/* A run from its beginning, up to a stop; or one that goes on. */
+/* A run from its start up to a stop, or a run that is resumed. */
 typedef int scene_fn(const fault *f);
 
 static int first_steps(const fault *f) { return begin(run, "2", f); }
@@ -210,7 +209,7 @@ static int next_step(const fault *f)
     return go_on("2", f);
 }
 
-/* How many calls there are to spoil; all kinds of them must be among them. */
+/* The number of calls that can fail; calls of every name in `names` must be among them. */
 static long count_calls(scene_fn *scene, const char *const *names)
 {
     assert_success(scene(NULL), "undisturbed");
@@ -274,7 +273,7 @@ static void test_next_step(void **state)
 static int make_runs(void **state)
 {
     if (make_directory(state)) return -1;
-    /* What the library sees are paths without links. */
+    /* faults.c sees paths without links. */
     char *real = realpath(directory, NULL);
     assert_non_null(real);
     snprintf(directory, sizeof directory, "%.255s", real);

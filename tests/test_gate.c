@@ -1,5 +1,6 @@
-/* test_gate.c - the gate in isolation: every way to score, choose and weigh against plain double arithmetic, also where
- * scores are equal and where a probe masks experts; the same bits alone and in a batch; and what is not a number. */
+/* test_gate.c - the gate alone: every way to score, choose and weight against plain double arithmetic,
+ * also with equal scores and with experts that a probe masks; the same bits alone and in a batch; and NaN
+ * and infinity. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ static void set_combination(dsmoe_layer_config *c, int combination)
 
 /* ---- random gates ----------------------------------------------------------------------------- */
 
-/* So few different logits and biases that experts and groups of them are often equal. */
+/* Logits and biases come from small pools, so that experts and groups are often equal. */
 enum { TOKENS = 8, MOST = 24, POOL = 7, BIASES = 3 };
 
 /* A number from 0 to n - 1. */
@@ -46,7 +47,7 @@ static dsmoe_layer_config random_config(int combination, uint64_t *seed)
     return c;
 }
 
-/* One gate for TOKENS tokens, each with logits of its own: x is the identity, so the router has them exactly. */
+/* One gate for TOKENS tokens. x is the identity, so column t of the router holds the logits of token t. */
 static fixture random_gate(const dsmoe_layer_config *c, uint64_t *seed)
 {
     fixture f = fixture_make(*c, 1, TOKENS, 1, (*seed)++);
@@ -62,7 +63,7 @@ static fixture random_gate(const dsmoe_layer_config *c, uint64_t *seed)
     return f;
 }
 
-/* ---- equal or clearly different ---------------------------------------------------------------- */
+/* ---- equal or clearly apart -------------------------------------------------------------------- */
 
 typedef struct token_case {
     double logits[MOST], bias[MOST];
@@ -91,8 +92,8 @@ static token_case token_of(const fixture *f, int64_t token, int64_t n_masked)
     return t;
 }
 
-/* Whether float32 and double must agree on which of two is larger: they are far apart, or equal because they come from
- * the same numbers. -1 is nothing. */
+/* Two keys, if they come from the same numbers, are equal in float32 and in double alike. -1 is no
+ * expert. */
 static bool same_origin(const token_case *t, int64_t i, int64_t j)
 {
     if (i < 0 || j < 0) return i == j;
@@ -101,7 +102,8 @@ static bool same_origin(const token_case *t, int64_t i, int64_t j)
 
 static bool are_apart(double a, double b) { return fabs(a - b) > 1e-5; }
 
-/* The two best of a group that are not gone; -1 where there is none. Their sum. */
+/* Finds the two best experts of a group that are not masked, -1 if there is none; returns the sum of their
+ * keys. */
 static double best_two(const token_case *t, int64_t first, int64_t size, int64_t best[2])
 {
     best[0] = best[1] = -1;
@@ -179,7 +181,8 @@ static void test_against_plain(void **state)
     }
 }
 
-/* More experts for each token, as a probe without shared ones has it: perhaps more than topk_group groups have. */
+/* Chooses more experts per token, as a probe without shared experts does; perhaps more than topk_group
+ * groups have. */
 static void grow(fixture *f, int64_t k)
 {
     f->config.num_experts_per_tok = f->layer->config.num_experts_per_tok = k;
@@ -188,7 +191,7 @@ static void grow(fixture *f, int64_t k)
     assert_non_null(f->workspace.memory);
 }
 
-/* Also where the groups that would stay have too few experts left, or never had enough. */
+/* Also if the best groups have too few experts left, or never had enough. */
 static void test_masked(void **state)
 {
     (void)state;
@@ -211,7 +214,7 @@ static void test_masked(void **state)
 
 /* ---- ties -------------------------------------------------------------------------------------- */
 
-/* All equal: the first groups stay, and the first of their experts. */
+/* All experts are equal: the first groups are kept, and the first experts in them. */
 static void test_all_equal(void **state)
 {
     (void)state;
@@ -225,7 +228,7 @@ static void test_all_equal(void **state)
         dsmoe_routing routing = {.topk_idx = idx};
         memset(f.weights->gate, 0, 12 * TOKENS * sizeof(float));
         for (int i = 0; f.weights->e_score_correction_bias && i < 12; i++)
-            f.weights->e_score_correction_bias[i] = -3.0f; /* keys below 0 are keys all the same */
+            f.weights->e_score_correction_bias[i] = -3.0f; /* negative keys are valid too */
         assert_int_equal(dsmoe_layer_route(f.layer, f.x, TOKENS, routing, &f.workspace, NULL),
                          DSMOE_OK);
         for (int i = 0; i < TOKENS * 5; i++) assert_int_equal(idx[i], i % 5);
@@ -233,7 +236,7 @@ static void test_all_equal(void **state)
     }
 }
 
-/* What V2 and V3 think of the same groups: one by the best expert, the other by the two best. */
+/* V2 and V3 rate the same groups differently: V2 by the best expert, V3 by the two best. */
 static void test_groups_by_hand(void **state)
 {
     (void)state;
@@ -267,7 +270,7 @@ static void test_groups_by_hand(void **state)
     }
 }
 
-/* ---- company ----------------------------------------------------------------------------------- */
+/* ---- tokens alone and together ----------------------------------------------------------------- */
 
 static void test_company(void **state)
 {
@@ -298,7 +301,7 @@ static void test_company(void **state)
     }
 }
 
-/* ---- what is not a number ---------------------------------------------------------------------- */
+/* ---- NaN and infinity -------------------------------------------------------------------------- */
 
 static void assert_spoilt(fixture *f, const char *word)
 {
@@ -310,7 +313,7 @@ static void assert_spoilt(fixture *f, const char *word)
     assert_int_equal(dsmoe_layer_forward_train(f->layer, f->x, 1, f->n_tokens, f->y, f->saved,
                                                f->saved_size, NULL, &f->workspace, &error),
                      DSMOE_ERROR_NONFINITE);
-    /* What the gate left is defined, so that nobody goes astray with it. */
+    /* The routing that is left must still be safe to use. */
     dsmoe_routing routing = dsmoe_layer_saved_routing(f->layer, f->saved);
     for (int64_t i = 0; i < f->n_tokens * f->config.num_experts_per_tok; i++)
         assert_in_range(routing.topk_idx[i], 0, f->config.n_routed_experts - 1);
@@ -347,7 +350,7 @@ static void test_nonfinite(void **state)
     }
 }
 
-/* Logits so large that scores are 0 or 1 are numbers like any other. */
+/* Logits so large that scores are 0 or 1 are still valid. */
 static void test_extremes(void **state)
 {
     (void)state;
@@ -361,7 +364,7 @@ static void test_extremes(void **state)
             fixture f = fixture_make(c, 1, 2, 1, 3);
             for (int j = 0; j < 8; j++) f.weights->gate[j] = sizes[i];
             f.x[0] = 1.0f;
-            f.x[1] = -1.0f; /* all scores of a sigmoid are 0 for this one */
+            f.x[1] = -1.0f; /* all its sigmoid scores are 0 */
             fixture_forward(&f);
             fixture_backward(&f, false);
             dsmoe_routing routing = dsmoe_layer_saved_routing(f.layer, f.saved);
@@ -393,7 +396,7 @@ static void test_bias(void **state)
     for (int i = 0; i < 9; i++) assert_true(weights->e_score_correction_bias[i] == 0.0f);
     dsmoe_layer_weights_free(weights);
 
-    /* A layer has the caller's own: what training does to it shows at once. */
+    /* A layer uses the caller's bias array, so changes by training take effect immediately. */
     fixture f = fixture_make(c, 1, 4, 1, 5);
     int32_t idx[4 * 2];
     f.weights->e_score_correction_bias[7] = 5.0f;

@@ -1,6 +1,6 @@
-/* test_gemm.c - the three products of a linear layer, of every set of kernels, against sums in
- * double; and the promises that a row of gemm_nt has the same bits among many rows, and the same
- * among few, and that weights of 16 bits are taken as the float32 they stand for. */
+/* test_gemm.c - the three products of a linear layer with every set of kernels, against sums in double. In
+ * gemm_nt a row has the same bits among many rows, and the same among few, and 16-bit weights give the
+ * same as their float32 values. */
 #include "operands.h"
 
 #include <float.h>
@@ -12,7 +12,7 @@
 
 /* ---- scratch -------------------------------------------------------------------------------- */
 
-/* Scratch of exactly the size that is asked for. */
+/* A gemm with scratch of exactly the requested size. */
 typedef struct worker {
     gemm gemm;
     void *scratch;
@@ -22,7 +22,7 @@ static worker worker_make(const kernels *set, int64_t max_k)
 {
     worker w = {0};
     assert_int_equal(posix_memalign(&w.scratch, 64, gemm_scratch_size(set, max_k)), 0);
-    memset(w.scratch, 0xff, gemm_scratch_size(set, max_k)); /* NaN, should it get into a sum */
+    memset(w.scratch, 0xff, gemm_scratch_size(set, max_k)); /* NaN, which would show in a sum */
     w.gemm = gemm_init(set, max_k, w.scratch);
     return w;
 }
@@ -38,14 +38,14 @@ typedef struct shape {
     int64_t m, n, k;
 } shape;
 
-/* Term t of element (i, j), the operands lying as the product wants them. */
+/* Term t of element (i, j), with the operands laid out for the product. */
 static double term(product p, rows a, rows b, int64_t i, int64_t j, int64_t t)
 {
     double left = p == TN ? rows_at(a, t)[i] : rows_at(a, i)[t];
     return left * (p == NT ? rows_at(b, j)[t] : rows_at(b, t)[j]);
 }
 
-/* A few units in the last place of the sum of magnitudes; long sums in one lane stray further. */
+/* A few units in the last place of the sum of magnitudes, and more for long sums. */
 static void check_product(const kernels *set, product p, shape s, rows a, rows b, const float *c,
                           int64_t ldc, double before)
 {
@@ -101,7 +101,7 @@ static void check_shape(const kernels *set, product p, shape s, bool gather, boo
 
 /* ---- shapes --------------------------------------------------------------------------------- */
 
-/* All rows one call may have, against a few odd matrices. */
+/* The most rows that one call may have, and fewer, with a few odd matrices. */
 static const int64_t heights[] = {0, 1, 2, 3, 4, 5, 6, 7, GEMM_ROWS - 1, GEMM_ROWS};
 static const struct {
     int64_t n, k;
@@ -141,7 +141,7 @@ static void test_nn(void **state)
     for_each_shape(check_forms, NN);
 }
 
-/* The sum runs over tokens: any number of them, also none. */
+/* The sum is over tokens: any number of them, or none. */
 static void test_tn(void **state)
 {
     (void)state;
@@ -159,9 +159,9 @@ static void test_tn(void **state)
         for (size_t i = 0; i < COUNT(wide); i++) check_forms(list[set], TN, wide[i]);
 }
 
-/* ---- the same bits in whatever type --------------------------------------------------------- */
+/* ---- the same bits for any type ------------------------------------------------------------- */
 
-/* Weights at the end of a mapping, at any address, and the float32 they stand for. */
+/* Weights at the end of a mapping, at any address, against the same weights in float32. */
 static void check_type(const kernels *set, dsmoe_dtype type, shape s)
 {
     operand x = operand_make(s.m, s.k, 5, true, 8);
@@ -185,7 +185,7 @@ static void check_type(const kernels *set, dsmoe_dtype type, shape s)
 
 static void check_types(const kernels *set, product p, shape s)
 {
-    (void)p; /* only forward takes other types */
+    (void)p; /* only gemm_nt takes other types */
     check_type(set, DSMOE_F32, s);
     check_type(set, DSMOE_F16, s);
     check_type(set, DSMOE_BF16, s);
@@ -197,9 +197,9 @@ static void test_nt_types(void **state)
     for_each_shape(check_types, NT);
 }
 
-/* ---- the same bits in whatever company ------------------------------------------------------ */
+/* ---- the same bits alone and together ------------------------------------------------------- */
 
-/* One product of GEMM_ROWS rows by n columns, to be computed in parts. */
+/* One product of GEMM_ROWS rows by n columns, computed in parts. */
 typedef struct company {
     worker worker;
     operand x, w;
@@ -207,7 +207,7 @@ typedef struct company {
     floats together, apart;
 } company;
 
-/* Rows [first, first + m), columns [column, column + n), as far as there are any. */
+/* Rows [first, first + m) and columns [column, column + n), cut off at the product's end. */
 static void company_part(company *c, int64_t first, int64_t m, int64_t column, int64_t n, float *y)
 {
     if (m > GEMM_ROWS - first) m = GEMM_ROWS - first;
@@ -238,12 +238,12 @@ static void check_company(const kernels *set, int64_t n, int64_t k)
                  .together = floats_make(GEMM_ROWS * n, 0),
                  .apart = floats_make(GEMM_ROWS * n, 0)};
     company_part(&c, 0, GEMM_ROWS, 0, n, c.together.at);
-    static const int64_t group_sizes[] = {21, 28, 36, 84}; /* more than few of any set */
+    static const int64_t group_sizes[] = {21, 28, 36, 84}; /* more than few_rows takes */
     for (size_t i = 0; i < COUNT(group_sizes); i++) check_groups(&c, group_sizes[i], n);
-    /* Nor may it matter who computes which column. */
+    /* It must not matter how columns are divided either. */
     check_groups(&c, GEMM_ROWS, 1);
     check_groups(&c, GEMM_ROWS, 5);
-    /* The same for few rows, beginning with each alone. */
+    /* The same for few rows, compared with each row alone. */
     for (int64_t i = 0; i < GEMM_ROWS; i++) company_part(&c, i, 1, 0, n, c.together.at);
     for (int64_t m = 1; m <= GEMM_FEW_GROUPS * set->few; m++) check_groups(&c, m, n);
     check_groups(&c, set->few, 1);
@@ -265,7 +265,7 @@ static void test_nt_company(void **state)
         for (size_t i = 0; i < COUNT(sums); i++) check_company(list[set], 14, sums[i]);
 }
 
-/* One load serves several matrices. */
+/* One gemm_nt_load serves several matrices. */
 static void test_nt_reload(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_generation_config.c - generation_config.json: the released one, the public defaults, and
- * what must be refused. */
+/* test_generation_config.c - generation_config.json: the released one, the public defaults, and files that
+ * must be refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -31,7 +31,7 @@ static dsmoe_generation_config parse_good(const char *text)
     return out;
 }
 
-/* ---- what is accepted ----------------------------------------------------------------------- */
+/* ---- accepted files ------------------------------------------------------------------------- */
 
 static void assert_defaults(const dsmoe_generation_config *out)
 {
@@ -92,7 +92,7 @@ static void test_values(void **state)
     assert_int_equal(out.eos_token_id[0], 5);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------ */
+/* ---- refused files -------------------------------------------------------------------------- */
 
 static void test_refused(void **state)
 {
@@ -158,7 +158,7 @@ static void test_files(void **state)
     assert_int_equal(mkdir(path, 0700), 0);
     assert_int_equal(generation_config_read(directory, &released, &out, &error), DSMOE_ERROR_IO);
     assert_int_equal(rmdir(path), 0);
-    assert_int_equal(symlink("nowhere", path), 0); /* there, but not to be read */
+    assert_int_equal(symlink("nowhere", path), 0); /* exists, but cannot be read */
     assert_int_equal(generation_config_read(directory, &released, &out, &error), DSMOE_ERROR_IO);
     assert_non_null(strstr(error.message, "generation_config.json"));
     assert_int_equal(unlink(path), 0);

@@ -1,6 +1,5 @@
-/* test_gguf.c - good GGUF files are read, whole or split; files that do not belong together are
- * refused; files that become shorter while they are in use are noticed. Broken files:
- * test_gguf_hostile.c. */
+/* test_gguf.c - good GGUF files are read, whole or split; files that do not belong together are refused;
+ * files that shrink while they are in use are noticed. Broken files: test_gguf_hostile.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,11 +33,11 @@ static gguf *open_good(const char *name)
     return file;
 }
 
-/* The message must begin with the path of `names` and say `says`. */
+/* The message must begin with the path of the file `names` and contain `says`. */
 static void assert_refused(const char *name, dsmoe_status status, const char *names,
                            const char *says)
 {
-    gguf *file = (gguf *)path; /* anything but NULL */
+    gguf *file = (gguf *)path; /* any pointer but NULL */
     dsmoe_error error = {0};
     if (gguf_open(in_directory(name), &file, &error) != status) fail_msg("accepted: %s", says);
     assert_null(file);
@@ -151,7 +150,7 @@ static void test_strings_and_arrays(void **state)
     gguf_close(file);
 }
 
-/* Absent keys, and values of another kind: the message names file, key and both kinds. */
+/* Absent keys, and values of another type: the message names the file, the key and both types. */
 static void test_wrong_questions(void **state)
 {
     (void)state;
@@ -186,7 +185,7 @@ static void test_wrong_questions(void **state)
     ASSERT_SAYS(gguf_get_array(file, "i32s", GGUF_U32, &array, &found, &error),
                 "'i32s' must be an array of U32, not of I32");
 #undef ASSERT_SAYS
-    /* Nothing of it changed a value. */
+    /* None of these calls changed a value. */
     assert_true(integer == 7 && truth && real == 7 && array.count == 7);
     assert_string_equal(string.bytes, "kept");
     gguf_close(file);
@@ -208,7 +207,7 @@ static void test_small_files(void **state)
     gguf_close(file);
     free(image.bytes);
 
-    /* Another alignment, a file that is not padded at its end, and one with more after it. */
+    /* Other alignments, files without padding at the end, and one with more bytes after the data. */
     for (uint32_t alignment = 8; alignment <= 4096; alignment *= 2) {
         image = begin_gguf(2, 1);
         put_key_u32(&image, "general.alignment", alignment);
@@ -227,8 +226,7 @@ static void test_small_files(void **state)
     assert_refused("absent.gguf", DSMOE_ERROR_IO, "absent.gguf", "cannot open");
 }
 
-/* As many tensors and tokens as a large model has: a check of each against each would take
- * minutes. */
+/* As many tensors and tokens as a large model has. Comparing each with each would take minutes. */
 static void test_large_header(void **state)
 {
     (void)state;
@@ -284,9 +282,9 @@ static void test_large_header(void **state)
 typedef struct part {
     const char *file; /* its name */
     uint16_t number, count;
-    uint32_t n_tensors;  /* of all files */
-    const char *tensor;  /* the one it has, or NULL */
-    unsigned char first; /* byte of it */
+    uint32_t n_tensors;  /* in all files */
+    const char *tensor;  /* its tensor, or NULL */
+    unsigned char first; /* the first byte of its data */
 } part;
 
 static void write_part(part p)
@@ -332,7 +330,7 @@ static void assert_parts(const char *name)
     assert_string_equal(strrchr(gguf_path(file), '/') + 1, ONE);
     int64_t own = 7;
     assert_int_equal(gguf_get_int(file, "own", &own, NULL, NULL), DSMOE_OK);
-    assert_int_equal(own, 0); /* the metadata is that of the first */
+    assert_int_equal(own, 0); /* metadata come from the first part */
     gguf_close(file);
 }
 
@@ -341,7 +339,7 @@ static void test_split(void **state)
     (void)state;
     write_good_parts();
     for (int i = 0; i < 3; i++) assert_parts(good_parts[i].file);
-    /* The first may have metadata only; and a single file may say that it is not split. */
+    /* The first part may have metadata only, and a single file may say that it is part 1 of 1. */
     write_part((part){ONE, 0, 3, 2, NULL, 0});
     write_part((part){TWO, 1, 3, 2, "alpha", 0});
     write_part((part){THREE, 2, 3, 2, "gamma", 0});
@@ -352,8 +350,8 @@ static void test_split(void **state)
     gguf_close(open_good("single.gguf"));
 }
 
-/* As in the cache of a download: names are links to files that are called otherwise. Or one link of
- * any name leads to a part. */
+/* Names may be links to files with other names, as in a download cache. A link with any name may point to
+ * a part. */
 static void test_split_links(void **state)
 {
     (void)state;
@@ -378,7 +376,7 @@ static void test_split_mismatch(void **state)
 {
     (void)state;
     static const struct {
-        part wrong; /* in the place of one of the good parts */
+        part wrong; /* replaces one of the good parts */
         const char *opened, *names, *says;
     } cases[] = {
         {{TWO, 1, 4, 3, "alpha", 0}, ONE, TWO, "'split.count' is 4"},
@@ -405,7 +403,7 @@ static void test_split_mismatch(void **state)
     assert_refused(ONE, DSMOE_ERROR_FORMAT, THREE, "version");
 }
 
-/* A part that lacks keys, and keys that are not numbers of parts. */
+/* A part without the keys, and keys with impossible values. */
 static void test_split_keys(void **state)
 {
     (void)state;
@@ -434,7 +432,7 @@ static void test_split_keys(void **state)
     write_image("m-65535-of-65535.gguf", image);
     assert_refused("m-65535-of-65535.gguf", DSMOE_ERROR_IO, "m-00001-of-65535.gguf", "cannot open");
 
-    /* Bytes in memory have no files beside them. */
+    /* Bytes in memory have no other parts next to them. */
     write_good_parts();
     size_t size;
     unsigned char *bytes = read_data(ONE, &size);
@@ -484,12 +482,12 @@ static void test_truncated(void **state)
     assert_int_equal(sum(tensor), 7 * 4 * NUMBERS);
     assert_int_equal(gguf_check_intact(file, NULL), DSMOE_OK);
     assert_int_equal(truncate(in_directory("m.gguf"), 10000), 0);
-    assert_in_range(sum(tensor), 1, 7 * 10000); /* and not a signal */
+    assert_in_range(sum(tensor), 1, 7 * 10000); /* without SIGBUS */
     assert_lost(file, "m.gguf");
     gguf_close(file);
     assert_refused("m.gguf", DSMOE_ERROR_FORMAT, "m.gguf", "'long'");
 
-    /* Also where no page is missing. */
+    /* Also if no whole page is missing. */
     write_long("m.gguf", NUMBERS);
     file = open_good("m.gguf");
     assert_int_equal(truncate(in_directory("m.gguf"), 4 * NUMBERS), 0);

@@ -1,8 +1,7 @@
-/* test_gguf_hostile.c - every broken rule of the format is an error of one line that names the file
- * and the key, tensor or offset, found without reading past the end and without much memory.
+/* test_gguf_hostile.c - every violation of the format is a one-line error that names the file and the key,
+ * tensor or offset, found without reading past the end and without much memory.
  *
- * The linker sends the library's allocations through this file (--wrap), which notes the
- * largest. */
+ * The linker sends the library's allocations through this file (--wrap), which notes the largest one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -24,7 +23,7 @@
 /* ---- memory -------------------------------------------------------------------------------- */
 
 static size_t largest;
-static int left = -1; /* allocations before one fails; negative: none does */
+static int left = -1; /* allocations before one fails; negative: none fails */
 
 static bool refused(void) { return left >= 0 && left-- == 0; }
 
@@ -54,13 +53,13 @@ void *__wrap_calloc(size_t count, size_t size)
 
 static const char name[] = "hostile.gguf";
 
-/* What a file may need beyond its own size, for all keys and tensors there can be. */
+/* How much memory a file may need beyond its own size, for any number of keys and tensors. */
 enum { CAP = 1 << 24 };
 
-/* The image is taken over. */
+/* Frees the image. */
 static void assert_refused(gguf_image image, const char *says)
 {
-    gguf *file = (gguf *)&image; /* anything but NULL */
+    gguf *file = (gguf *)&image; /* any pointer but NULL */
     dsmoe_error error = {0};
     largest = 0;
     if (gguf_parse(image.bytes, image.size, name, &file, &error) != DSMOE_ERROR_FORMAT)
@@ -93,7 +92,7 @@ static gguf_image copy_of(gguf_image image, size_t size)
 
 /* ---- header -------------------------------------------------------------------------------- */
 
-/* A good file that ends too early, at every byte. */
+/* A good file, cut at every byte. */
 static void test_truncations(void **state)
 {
     (void)state;
@@ -101,12 +100,12 @@ static void test_truncations(void **state)
     assert_accepted(copy_of(image, image.size));
     for (size_t size = 0; size < image.size; size++) {
         gguf_image copy = copy_of(image, size);
-        if (size == 0) copy.bytes = malloc(1); /* nothing in it may be read */
+        if (size == 0) copy.bytes = malloc(1); /* no byte of it may be read */
         assert_refused(copy, size < 4    ? "bytes are too few"
                              : size < 24 ? "the file ends at offset"
                                          : "");
     }
-    /* And as a file, which an empty one cannot be. */
+    /* Also as a file; an empty file cannot be mapped. */
     for (size_t size = 0; size <= 64; size++) {
         gguf *file;
         dsmoe_error error = {0};
@@ -155,7 +154,7 @@ static void test_counts(void **state)
         memcpy(image.bytes + 16, &counts[i], 8);
         assert_refused(image, "keys at offset 16 are too many");
     }
-    /* As many as the bytes allow, but none of them is one. */
+    /* As many keys as the bytes allow, but none is valid. */
     gguf_image image = begin_gguf(0, 65536);
     image.bytes = realloc(image.bytes, 24 + 65536 * 14);
     memset(image.bytes + 24, 0, 65536 * 14);
@@ -230,7 +229,7 @@ static void test_arrays(void **state)
     }
 }
 
-/* Arrays in arrays: refused at the first, so their depth does not matter. */
+/* Nested arrays are refused at the first level, so their depth does not matter. */
 static void test_nesting(void **state)
 {
     (void)state;
@@ -378,18 +377,18 @@ static void test_shapes(void **state)
         {{1ull << 62, 4, 1, 1}, 1, "tensor 't' has a shape"},
         {{INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX}, 0, "tensor 't' has a shape"},
         {{INT64_MAX, 1, 1, 1}, 0, "tensor 't' has a shape"},
-        /* The numbers can be counted, their bytes cannot. */
+        /* The numbers can be counted in 64 bits, but not their bytes. */
         {{1ull << 62, 1, 1, 1}, 0, "tensor 't' has a shape"},
         {{1ull << 61, 2, 1, 1}, 30, "tensor 't' has a shape"},
         {{32, 1ull << 57, 1, 1}, 8, "tensor 't' has a shape"},
         {{256, 1ull << 54, 1, 1}, 14, "tensor 't' has a shape"},
         {{1ull << 40, 1, 1, 1}, 12, "does not fit into a file of"},
         {{4097, 1, 1, 1}, 0, "tensor 't' has a shape"},
-        /* Blocks. */
-        {{33, 1, 1, 1}, 8, "tensor 't' has rows of 33 numbers, which blocks of 32 (q8_0)"},
+        /* Quantised blocks. */
+        {{33, 1, 1, 1}, 8, "rows of 33 numbers, which must be a multiple of 32 (q8_0)"},
         {{1, 32, 1, 1}, 2, "tensor 't' has rows of 1 numbers"},
         {{16, 2, 1, 1}, 6, "rows of 16 numbers"},
-        {{128, 2, 1, 1}, 12, "rows of 128 numbers, which blocks of 256 (q4_k)"},
+        {{128, 2, 1, 1}, 12, "rows of 128 numbers, which must be a multiple of 256 (q4_k)"},
         {{1408, 1, 1, 1}, 13, "rows of 1408 numbers"},
         {{32, 8, 1, 1}, 14, "rows of 32 numbers"},
     };
@@ -427,7 +426,7 @@ static void test_types(void **state)
         assert_refused(one_tensor("t", 1, DIMS(256), cases[i].type, 0), cases[i].says);
 }
 
-/* Three tensors of 32, 4 and 32 bytes, of which the second begins at `offset`. */
+/* Three tensors of 32, 4 and 32 bytes; the second one begins at `offset`. */
 static gguf_image three_tensors(uint64_t offset, uint64_t third, size_t data)
 {
     gguf_image image = begin_gguf(3, 0);
@@ -463,7 +462,7 @@ static void test_offsets(void **state)
     assert_refused(three_tensors(32, 64, 0), "tensor 'first' needs 32 bytes");
 }
 
-/* Many tensors that each fit, on the same bytes: together they do not. */
+/* Many tensors that each fit into the data, but not together. */
 static void test_totals(void **state)
 {
     (void)state;
@@ -479,7 +478,7 @@ static void test_totals(void **state)
     assert_refused(image, "tensor 't1' needs 4096 bytes");
 }
 
-/* Whatever single byte is changed: refused, or a file in which everything can be read. */
+/* Whatever single byte is changed: the file is refused, or everything in it can be read. */
 static void test_every_byte(void **state)
 {
     (void)state;
@@ -506,14 +505,14 @@ static void test_every_byte(void **state)
     free(image.bytes);
 }
 
-/* Each allocation fails once; a sanitizer sees whether anything is left behind. */
+/* Each allocation fails once; a sanitizer finds leaks. */
 static void test_no_memory(void **state)
 {
     (void)state;
     gguf_image image = example_gguf(NULL);
     int failures = 0;
     for (dsmoe_status status = DSMOE_ERROR_MEMORY; status != DSMOE_OK; failures++) {
-        gguf *file = (gguf *)&image; /* anything but NULL */
+        gguf *file = (gguf *)&image; /* any pointer but NULL */
         dsmoe_error error = {0};
         left = failures;
         status = gguf_parse(image.bytes, image.size, name, &file, &error);

@@ -1,5 +1,5 @@
-/* test_gguf_model.c - models from GGUF files: they are and compute what a folder with the same
- * weights does. */
+/* test_gguf_model.c - a model from a GGUF file has the same properties and results as a folder with the
+ * same weights. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static float *logits_of(const dsmoe_model *model, const int32_t *tokens)
     return all.at;
 }
 
-/* Root mean squares: that of the differences over that of the logits. */
+/* The root mean square of the differences divided by that of the logits. */
 static double difference(const float *a, const float *b, int64_t n)
 {
     double differences = 0, squares = 0;
@@ -55,7 +55,7 @@ static double difference(const float *a, const float *b, int64_t n)
     return sqrt(differences / squares);
 }
 
-/* How far the logits of the file are from those of the folder, with or without a probe. */
+/* The distance between the logits of the file and of the folder, with or without a probe. */
 static double distance(const made_model *m, const dsmoe_probe *probe)
 {
     int32_t tokens[N_TOKENS];
@@ -88,7 +88,7 @@ static void check_same(dsmoe_config config, const char *dtype)
     made_model_free(&m);
 }
 
-/* Only the order in which a query and a key are multiplied differs. */
+/* The results differ only by the order in which a query and a key are multiplied. */
 static void test_same_logits(void **state)
 {
     (void)state;
@@ -140,7 +140,7 @@ static void check_config(const dsmoe_config *is, const dsmoe_config *should_be)
     assert_int_equal(is->seq_aux, should_be->seq_aux);
     assert_int_equal(is->attention_bias, should_be->attention_bias);
     assert_int_equal(is->tie_word_embeddings, should_be->tie_word_embeddings);
-    /* Decimal numbers come back as they were, though the file holds float32. */
+    /* Decimal numbers are restored exactly, though the file holds float32. */
     assert_true(is->aux_loss_alpha == should_be->aux_loss_alpha);
     assert_true(is->initializer_range == should_be->initializer_range);
     assert_true(is->rms_norm_eps == should_be->rms_norm_eps);
@@ -175,13 +175,13 @@ static void test_config(void **state)
     assert_int_equal(g->n_eos_token_ids, 0);
     dsmoe_model_free(model);
 
-    /* What may be left out. */
+    /* Keys that may be left out. */
     static const made_key absent[] = {
         {"deepseek.vocab_size", MADE_ABSENT, 0, NULL},
         {"deepseek.attention.head_count_kv", MADE_ABSENT, 0, NULL},
         {"deepseek.rope.dimension_count", MADE_ABSENT, 0, NULL},
         {"deepseek.rope.freq_base", MADE_ABSENT, 0, NULL},
-        {"deepseek.rope.scaling.type", MADE_ABSENT, 0, NULL}, /* a factor alone is linear */
+        {"deepseek.rope.scaling.type", MADE_ABSENT, 0, NULL}, /* a factor alone means linear */
         {"deepseek.expert_weights_scale", MADE_ABSENT, 0, NULL},
         {"deepseek.attention.key_length", MADE_U32, 14, NULL},
         {"deepseek.expert_gating_func", MADE_U32, 1, NULL},
@@ -215,7 +215,7 @@ static void test_tensors(void **state)
     dsmoe_model *packed = open_model(made_file), *folder = open_model(directory);
     size_t n = dsmoe_model_tensor_count(folder);
     assert_int_equal(dsmoe_model_tensor_count(packed), n);
-    size_t more = 0; /* norms are float32, and routers */
+    size_t more = 0; /* for norms and routers, which are float32 */
     for (size_t i = 0; i < n; i++) {
         dsmoe_tensor_info a = dsmoe_model_tensor(packed, i), b = dsmoe_model_tensor(folder, i);
         assert_string_equal(a.name, b.name);
@@ -236,7 +236,7 @@ static void test_tensors(void **state)
     made_model_free(&m);
 }
 
-/* A head that is a copy of the embedding, for readers that want one, in another type. */
+/* A head in another type that copies the embedding, for readers that require a head. */
 static void test_copied_head(void **state)
 {
     (void)state;
@@ -311,9 +311,9 @@ static void test_trainer(void **state)
     check_trainer(c, "F32");
 }
 
-/* ---- block types --------------------------------------------------------------------------- */
+/* ---- quantised types ----------------------------------------------------------------------- */
 
-/* Sizes that blocks divide. All experts are chosen, so that no choice hangs on a rounded number. */
+/* Sizes that quantised blocks divide. All experts are chosen, so that rounding cannot change the choice. */
 static dsmoe_config block_config(void)
 {
     dsmoe_config c = made_config();
@@ -324,7 +324,7 @@ static dsmoe_config block_config(void)
     return c;
 }
 
-/* Inputs of products are rounded to 8 bits, so results are near those of the widened weights. */
+/* Inputs of products are rounded to 8 bits, so results are close to those of the dequantised weights. */
 static void check_blocks(dsmoe_dtype type)
 {
     dsmoe_config c = block_config();

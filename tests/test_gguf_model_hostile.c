@@ -1,5 +1,5 @@
-/* test_gguf_model_hostile.c - GGUF files that are not the models they say: sizes that cannot be,
- * tensors that do not fit them, numbers that are none, files that shrink. */
+/* test_gguf_model_hostile.c - GGUF files that are not the models they claim to be: impossible sizes,
+ * tensors that do not fit them, NaN and infinity, files that shrink. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static void must_fail(const char *from, dsmoe_status status, const char *message
         fail_msg("\"%s\" says nothing of \"%s\"", error.message, message);
 }
 
-/* One key is another one: what the message says of it. */
+/* Writes the model with one key replaced and checks the message. */
 static void check_key(const made_model *m, made_key key, const char *message)
 {
     made_gguf_write(m, made_file, &(made_gguf_options){.keys = &key, .n_keys = 1});
@@ -113,7 +113,7 @@ static void test_bad_values(void **state)
     made_model_free(&m);
 }
 
-/* Keys that must be there, and kinds of values that are none. */
+/* Required keys that are missing or have values of the wrong type. */
 static void test_missing_keys(void **state)
 {
     (void)state;
@@ -155,17 +155,17 @@ static void test_bad_tensors(void **state)
         must_fail(made_file, DSMOE_ERROR_FORMAT, message);
     }
     made_gguf_write(&m, made_file, &(made_gguf_options){.longer = "blk.1.ffn_up_exps.weight"});
-    must_fail(made_file, DSMOE_ERROR_FORMAT, "[8, 13, 42]; by the metadata it is [7, 13, 42]");
+    must_fail(made_file, DSMOE_ERROR_FORMAT, "[8, 13, 42], but the metadata requires [7, 13, 42]");
     made_model_free(&m);
 
-    c.hidden_size = 96; /* of whole blocks */
+    c.hidden_size = 96; /* a multiple of 32 */
     m = made_model_create(&c, "F32", 1);
     made_gguf_write(&m, made_file, &(made_gguf_options){.quantised = "blk.1.attn_norm.weight"});
     must_fail(made_file, DSMOE_ERROR_FORMAT, "tensor blk.1.attn_norm.weight has type q8_0");
     made_model_free(&m);
 }
 
-/* More layers and experts than the file has, in numbers that would fill any memory. */
+/* The file claims so many layers or experts that they would fill any memory. */
 static void test_lies_cost_nothing(void **state)
 {
     (void)state;
@@ -181,7 +181,7 @@ static void test_lies_cost_nothing(void **state)
     made_model_free(&m);
 }
 
-/* Weights whose names have `part` in them (NULL: all) are no numbers; one token and many. */
+/* Weights whose names contain `part` (NULL: all) are NaN or infinite; with one token and with many. */
 static void check_not_finite(const char *part, float value, dsmoe_dtype type)
 {
     enum { MANY = 40 };
@@ -190,7 +190,7 @@ static void check_not_finite(const char *part, float value, dsmoe_dtype type)
         c.hidden_size = c.intermediate_size = c.moe_intermediate_size = 256;
         c.num_attention_heads = c.num_key_value_heads = 4;
         c.num_hidden_layers = 2;
-        c.n_routed_experts = c.num_experts_per_tok = 2; /* each is asked */
+        c.n_routed_experts = c.num_experts_per_tok = 2; /* so that each is used */
     }
     made_model m = made_model_create(&c, "F32", 1);
     for (int i = 0; i < m.n_tensors; i++)
@@ -250,7 +250,7 @@ static void test_not_gguf(void **state)
     assert_int_equal(dsmoe_model_open("/dev/null", &model, &error), DSMOE_ERROR_IO);
 }
 
-/* A file that is cut while it is mapped ends the pass with an error, and every one after it. */
+/* A file that is cut while it is mapped ends the current pass and every later one with an error. */
 static void check_cut(const char *opened, const char *cut)
 {
     dsmoe_model *model = open_model(opened), *probed;

@@ -1,4 +1,4 @@
-/* test_gguf_tokenizer.c - tokenizers in GGUF files: the released one there and back, and one that
+/* test_gguf_tokenizer.c - tokenizers in GGUF files: the released one written and read back, and one that
  * the keys cannot express. */
 #include "made_tokenizer.h"
 
@@ -54,7 +54,7 @@ static void check_text(const dsmoe_tokenizer *a, const dsmoe_tokenizer *b, const
     }
 }
 
-/* Texts that have brought others down. */
+/* Long repetitive texts, which other tokenizers could not handle. */
 static void check_repeated(const dsmoe_tokenizer *a, const dsmoe_tokenizer *b, const char *unit,
                            size_t count)
 {
@@ -66,7 +66,7 @@ static void check_repeated(const dsmoe_tokenizer *a, const dsmoe_tokenizer *b, c
     free(text);
 }
 
-/* Every token, and what begins and ends a text. */
+/* Compares every token, BOS and EOS. */
 static void check_same(const dsmoe_tokenizer *a, const dsmoe_tokenizer *b)
 {
     assert_int_equal(dsmoe_tokenizer_size(a), dsmoe_tokenizer_size(b));
@@ -84,7 +84,7 @@ static void check_same(const dsmoe_tokenizer *a, const dsmoe_tokenizer *b)
     }
 }
 
-/* ---- there and back ------------------------------------------------------------------------ */
+/* ---- writing and reading ------------------------------------------------------------------- */
 
 static void test_released(void **state)
 {
@@ -93,7 +93,7 @@ static void test_released(void **state)
     assert_false(has_json());
     dsmoe_tokenizer *released = open_tokenizer(TEST_DATA "/tokenizer"), *t = open_tokenizer(path);
     check_same(t, released);
-    assert_int_equal(dsmoe_tokenizer_size(t), 100015); /* the others are the model's alone */
+    assert_int_equal(dsmoe_tokenizer_size(t), 100015); /* the model's other ids have no token */
     FILE *file = fopen(TEST_DATA "/tokenizer/cases.jsonl", "r");
     assert_non_null(file);
     char *line = NULL;
@@ -110,7 +110,7 @@ static void test_released(void **state)
     assert_true(n > 100);
     free(line);
     fclose(file);
-    /* Lone and overlong bytes, NUL, a surrogate, U+FFFF, a byte order mark. */
+    /* Single and overlong bytes, NUL, a surrogate, U+FFFF, a byte order mark. */
     static const char bytes[] = "sch\xc3\xb6n \xf8\x00\xff \x80\xbf \xc0\x80 \xed\xa0\x80 "
                                 "\xef\xbf\xbf \xef\xbb\xbf " BOS_TEXT;
     check_text(t, released, bytes, sizeof bytes - 1);
@@ -134,7 +134,8 @@ static void check_id(const dsmoe_tokenizer *t, const char *text, int flags, int3
     free(ids);
 }
 
-/* Text that looks like a special token is text unless asked for; letters beside the byte map. */
+/* Text that looks like a special token is text unless special tokens are asked for. Added letters are
+ * found besides the byte-level ones. */
 static void test_added_tokens(void **state)
 {
     (void)state;
@@ -147,7 +148,7 @@ static void test_added_tokens(void **state)
     assert_true(n_ids > 1);
     free(ids);
     check_id(t, BOS_TEXT, DSMOE_ENCODE_SPECIAL, 100000);
-    static const char look_alike[] = "<|begin_of_sentence|>"; /* of other signs */
+    static const char look_alike[] = "<|begin_of_sentence|>"; /* other characters */
     assert_int_equal(dsmoe_tokenizer_encode(t, look_alike, strlen(look_alike), DSMOE_ENCODE_SPECIAL,
                                             &ids, &n_ids, NULL),
                      DSMOE_OK);
@@ -166,7 +167,7 @@ static void test_added_tokens(void **state)
     dsmoe_tokenizer_free(t);
 }
 
-/* Another pre-tokenizer goes along as JSON, and that counts. */
+/* Another pre-tokenizer is stored as JSON, and the JSON is used. */
 static void test_other_cuts(void **state)
 {
     (void)state;
@@ -190,9 +191,9 @@ static void test_other_cuts(void **state)
     gguf_writer_abandon(writer);
 }
 
-/* ---- small ones ---------------------------------------------------------------------------- */
+/* ---- small tokenizers ---------------------------------------------------------------------- */
 
-/* "1 2 3" */
+/* `expected` is like "1 2 3". */
 static void check_ids(const dsmoe_tokenizer *t, const char *text, int flags, const char *expected)
 {
     int32_t *ids;
@@ -213,19 +214,18 @@ static void test_small(void **state)
     dsmoe_tokenizer *t = open_made(&m);
     check_ids(t, "ab cø", DSMOE_ENCODE_BOS, "5 3 4 2 7");
     check_ids(t, "</s>a", DSMOE_ENCODE_SPECIAL, "6 0");
-    assert_int_equal(dsmoe_tokenizer_size(t), 8); /* what is unused is none of its tokens */
+    assert_int_equal(dsmoe_tokenizer_size(t), 8); /* unused ids do not count */
     assert_true(dsmoe_tokenizer_is_special(t, 5));
     assert_false(dsmoe_tokenizer_is_special(t, 7));
     dsmoe_tokenizer_free(t);
 
-    static const int32_t older[] = {1, 1, 1, 1, 1, 3, 3, 4, 4}; /* of what is unused */
+    static const int32_t older[] = {1, 1, 1, 1, 1, 3, 3, 4, 4}; /* older types of unused ids */
     m.types = older;
     t = open_made(&m);
     assert_int_equal(dsmoe_tokenizer_size(t), 8);
     dsmoe_tokenizer_free(t);
 
-    /* Older files: no name of a pre-tokenizer, no types; what ends a text is special all the
-     * same. */
+    /* Older files have no name of a pre-tokenizer and no types. EOS is special all the same. */
     m.pre = NULL;
     m.types = NULL;
     m.has_add_bos = false;
@@ -242,7 +242,7 @@ static void test_small(void **state)
     dsmoe_tokenizer_free(t);
 }
 
-/* The texts of a folder, and a tokenizer that is written again from a GGUF file. */
+/* The JSON texts made from a GGUF file, and a GGUF tokenizer written again. */
 static void test_texts(void **state)
 {
     (void)state;
@@ -292,7 +292,7 @@ static void test_texts(void **state)
 
 /* ---- pre-tokenizers by name ------------------------------------------------------------------ */
 
-/* The pieces that are expected, one after the other. */
+/* The expected pieces, one after another. */
 typedef struct expected_pieces {
     const json_node *list;
     size_t next;
@@ -332,7 +332,7 @@ static void check_pieces(const dsmoe_tokenizer *t, const char *name, const json_
     regex_scratch_free(scratch);
 }
 
-/* A tokenizer that is written again keeps the name. */
+/* Writing a tokenizer again keeps the name of its pre-tokenizer. */
 static void check_name_is_kept(const char *name)
 {
     char copy[320];
@@ -352,7 +352,7 @@ static void check_name_is_kept(const char *name)
     remove(copy);
 }
 
-/* The public expressions, run by another engine (data/pre_tokenizer/pieces.json). */
+/* The public expressions give the same pieces as in another engine (data/pre_tokenizer/pieces.json). */
 static void test_pre_tokenizers(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_gguf_tokenizer_hostile.c - metadata of tokenizers that are not what they say: each must end
- * in an error of one line that names the file and the key. */
+/* test_gguf_tokenizer_hostile.c - damaged or contradictory metadata of tokenizers: each case must be a
+ * one-line error that names the file and the key. */
 #include "made_tokenizer.h"
 
 #include <stdio.h>
@@ -89,7 +89,7 @@ static void test_arrays(void **state)
     must_fail(&m, "tokenizer.ggml.tokens");
 }
 
-/* Arrays of bytes, where strings or 32-bit numbers must be. */
+/* Arrays of bytes where strings or 32-bit numbers are required. */
 static void test_arrays_of_bytes(void **state)
 {
     (void)state;
@@ -111,7 +111,7 @@ static void test_arrays_of_bytes(void **state)
     }
 }
 
-/* No buffer of anyone's is too short for the longest token there may be. */
+/* Every buffer is large enough for the longest token that is allowed. */
 static void test_longest_token(void **state)
 {
     (void)state;
@@ -136,8 +136,7 @@ static void test_longest_token(void **state)
     dsmoe_tokenizer_free(t);
 }
 
-/* A tokenizer.json within the file is checked like any other: test_tokenizer_hostile.c has all
- * rows. */
+/* A tokenizer.json inside the file is checked like any other. test_tokenizer_hostile.c has all cases. */
 static void test_bad_json(void **state)
 {
     (void)state;
@@ -190,7 +189,7 @@ static void test_tokens(void **state)
         m.merges = (const char *const[]){NULL};
         must_fail(&m, cases[i].message);
     }
-    /* What other tokenizers call a byte is a token like others here. */
+    /* Byte tokens of other kinds of tokenizers are ordinary tokens here. */
     made_tokenizer m = plain_tokenizer();
     static const int32_t bytes[] = {1, 6, 1, 1, 1, 3, 3, 4, 2};
     m.odd = (gguf_string){"<0x-1>", 6};
@@ -216,7 +215,7 @@ static void test_merges(void **state)
     }
 }
 
-/* A million merges of tokens that are not there. */
+/* A million merges of tokens that do not exist. */
 static void test_many_merges(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_gguf_writer.c - writing GGUF: byte by byte what the format asks for, readable again, and a
- * mistake or a failing disk leaves nothing behind. write is wrapped by the linker so that it fails
- * on demand. */
+/* test_gguf_writer.c - writing GGUF: the bytes that the format requires, readable again; a caller's
+ * mistake or a failing disk leaves nothing behind. The linker wraps write, so that a test can make it
+ * fail. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -23,7 +23,7 @@ static const char name[] = "m.gguf";
 
 /* ---- a disk that fails ---------------------------------------------------------------------- */
 
-static int writes_left = -1; /* before they fail; negative: they do not */
+static int writes_left = -1; /* writes before one fails; negative: none fails */
 
 ssize_t __real_write(int descriptor, const void *bytes, size_t size);
 ssize_t __wrap_write(int descriptor, const void *bytes, size_t size);
@@ -67,7 +67,7 @@ static void assert_nothing_left(void)
     assert_false(exists("m.gguf.partial"));
 }
 
-/* The same file as tests/gguf_image.c would make it. */
+/* Writes the same file as example_gguf. */
 static dsmoe_status write_example(dsmoe_error *error)
 {
     static const int32_t integers[] = {1, -2, 3};
@@ -138,19 +138,19 @@ static void test_bytes(void **state)
     assert_memory_equal(bytes, expected.bytes, size);
     free(bytes);
     free(expected.bytes);
-    /* Replaces what is there. */
+    /* Replaces the existing file. */
     assert_ok(write_example(&error), &error);
     assert_false(exists("m.gguf.partial"));
 }
 
-/* A tensor of every type, bytes in pieces, read back. */
+/* A tensor of every type, its bytes written in pieces, and read back. */
 static void test_every_type(void **state)
 {
     (void)state;
     enum { ROWS = 3, ROW = 256 };
     dsmoe_error error = {0};
     gguf_writer *writer = create();
-    gguf_writer_u32(writer, "general.alignment", 32); /* may be said */
+    gguf_writer_u32(writer, "general.alignment", 32); /* allowed, as it is true */
     for (int i = 0; i < N_DTYPES; i++)
         assert_ok(gguf_writer_declare(writer, dtype_table[i].name, (dsmoe_dtype)i, 2,
                                       SHAPE(ROWS, ROW), &error),
@@ -190,7 +190,7 @@ static void test_small_files(void **state)
     assert_ok(gguf_open(in_directory(name), &file, &error), &error);
     assert_int_equal(gguf_count(file), 0);
     gguf_close(file);
-    /* Any length of the header. */
+    /* Headers of any length. */
     for (int length = 1; length <= 63; length++) {
         char tensor[64] = "";
         memset(tensor, 'x', (size_t)length);
@@ -204,7 +204,7 @@ static void test_small_files(void **state)
     }
 }
 
-/* As many names as a large model has, and more than a table of them holds at first. */
+/* As many names as a large model has, more than the table of names holds at first. */
 static void test_many(void **state)
 {
     (void)state;
@@ -233,7 +233,7 @@ static void test_many(void **state)
 
 /* ---- mistakes of the caller ----------------------------------------------------------------- */
 
-/* What is wrong with metadata is told by the next call that can tell, and by all after it. */
+/* A mistake in the metadata is reported by the next call that returns a status, and by all later ones. */
 static void test_kept_mistakes(void **state)
 {
     (void)state;
@@ -250,7 +250,7 @@ static void test_kept_mistakes(void **state)
         gguf_writer_f32(writer, "twice", 1);
         gguf_writer_u32(writer, cases[i].key, 7);
         gguf_writer_bool(writer, "another", true);
-        gguf_writer_bool(writer, "another", true); /* not the first */
+        gguf_writer_bool(writer, "another", true); /* not the first mistake */
         assert_int_equal(gguf_writer_declare(writer, "t", DSMOE_F32, 1, SHAPE(1), &error),
                          DSMOE_ERROR_ARGUMENT);
         assert_says(&error, DSMOE_ERROR_ARGUMENT, cases[i].says);
@@ -316,7 +316,8 @@ static void test_amounts(void **state)
         static const char *const says[] = {
             "data ends in tensor 0 of 2", "tensor 0 of 2", "comes too late", "comes too late",
             "data ends in tensor 1 of 2", "tensor 2 of 2"};
-        if (wrong == 1) gguf_writer_write(writer, "456789", 6, &error); /* one into the next */
+        if (wrong == 1)
+            gguf_writer_write(writer, "456789", 6, &error); /* on into the next tensor */
         if (wrong == 2) gguf_writer_u32(writer, "k", 1);
         if (wrong == 3) gguf_writer_declare(writer, "c", DSMOE_F32, 1, SHAPE(1), &error);
         if (wrong >= 4) assert_ok(gguf_writer_write(writer, "45678", 5, &error), &error);
@@ -350,7 +351,7 @@ static void test_full_disk(void **state)
         assert_says(&error, DSMOE_ERROR_IO, strerror(ENOSPC));
         assert_nothing_left();
     }
-    assert_in_range(failures, 10, 100); /* every write failed once */
+    assert_in_range(failures, 10, 100); /* each write failed once */
     gguf_writer *writer;
     dsmoe_error error = {0};
     assert_int_equal(gguf_writer_create("/nowhere/at/all.gguf", &writer, &error), DSMOE_ERROR_IO);

@@ -1,8 +1,8 @@
 /* test_gradients.c - every gradient against finite differences of the whole objective
  *   L = sum(y*dy) + aux_loss + device_loss
- * computed in double by the plain layer of support.c, which shares no code with the library. The
- * counts f_i of the balance losses are steps, so differences see no gradient through them, as the
- * paper wants it; no top-k decision may lie so near a tie that a small change moves it. */
+ * computed in double by the plain layer of support.c, which shares no code with the library. The counts f_i
+ * of the balance losses are step functions, so differences see no gradient through them, as in the paper.
+ * No top-k decision may be so close to a tie that a small change flips it. */
 #include "support.h"
 
 #include <math.h>
@@ -65,7 +65,7 @@ static double slope(plain *p, const float *dy, double *value)
     return (above - below) / (2 * step);
 }
 
-/* One tensor's gradient, relative to its largest element; differences themselves are good to about
+/* Checks one tensor's gradient, relative to its largest element. The differences are accurate to about
  * 1e-9. */
 static void check_tensor(const char *label, const char *name, plain *p, int place, const float *dy,
                          const float *ours)
@@ -112,9 +112,9 @@ static void test_differences(void **state)
     }
 }
 
-/* ---- gates of the paper's successors ---------------------------------------------------------- */
+/* ---- the gates of V2 and V3 ------------------------------------------------------------------- */
 
-/* A seed whose decisions all lie far from a tie, so that differences see none of them change. */
+/* A seed for which all decisions are far from a tie, so that the differences do not change any. */
 static fixture make_clear(const dsmoe_layer_config *config)
 {
     for (uint64_t seed = SEED;; seed++) {
@@ -129,7 +129,7 @@ static fixture make_clear(const dsmoe_layer_config *config)
     }
 }
 
-/* With dy as it comes, and with the balance losses alone. */
+/* Once with dy, and once with the balance losses alone. */
 static void check_gate(const dsmoe_layer_config *config)
 {
     char label[128];
@@ -141,7 +141,7 @@ static void check_gate(const dsmoe_layer_config *config)
         if (balance_alone) memset(f.dy, 0, (size_t)(f.n_tokens * HIDDEN) * sizeof *f.dy);
         check_gradients(label, &f);
     }
-    if (f.gradients->e_score_correction_bias) /* has no gradient, not even 0 */
+    if (f.gradients->e_score_correction_bias) /* no gradient is written, not even 0 */
         for (int64_t i = 0; i < config->n_routed_experts; i++)
             assert_true(is_guard(f.gradients->e_score_correction_bias[i]));
     fixture_free(&f);
@@ -172,7 +172,7 @@ static void test_gates(void **state)
 
 static void zero(float *values, int64_t n) { memset(values, 0, (size_t)n * sizeof *values); }
 
-/* With dy = 0 the router learns from the balance losses alone, and the experts nothing. */
+/* With dy = 0 the router learns from the balance losses alone, and the experts learn nothing. */
 static void test_balance_alone(void **state)
 {
     (void)state;
@@ -188,7 +188,7 @@ static void test_balance_alone(void **state)
     }
 }
 
-/* Gradients of one run with dy scaled. */
+/* The gradients of one pass with dy multiplied by `scale`. */
 static fixture scaled_run(const gradient_case *c, float scale)
 {
     fixture f = make_case(c, SEED);
@@ -198,7 +198,7 @@ static fixture scaled_run(const gradient_case *c, float scale)
     return f;
 }
 
-/* Whatever factor a trainer puts on dy, the balance losses enter with weight 1. */
+/* Whatever factor a trainer puts on dy, the balance losses keep weight 1. */
 static void test_balance_is_not_scaled(void **state)
 {
     (void)state;
@@ -220,7 +220,7 @@ static void test_balance_is_not_scaled(void **state)
     }
 }
 
-/* The loss for any number of groups, factor 1, from the routing alone. */
+/* The device loss for any number of groups and factor 1, from the routing alone. */
 static void test_device_loss(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_guard.c - who may ask: hosts, origins, keys and files of keys. */
+/* test_guard.c - which requests are allowed: hosts, origins, keys and files of keys. */
 #include "support.h"
 
 #include <stdio.h>
@@ -170,7 +170,7 @@ static void test_origins(void **state)
     }
 }
 
-/* Host and Origin count on every path and for every method. */
+/* Host and Origin are checked on every path and for every method. */
 static void test_everywhere(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_halves.c - what layers keep in 16 bits: from a store comes what rounding in place leaves, and what is not to be
- * rounded comes as it was. */
+/* test_halves.c - what layers keep in 16 bits: taking it from a store gives the same as rounding in place,
+ * and pieces that are not rounded are unchanged. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@ enum { N = 40000, ODD = 16 * 33 }; /* more than a task has, and fewer */
 
 static float number_at(int i) { return (float)((i * 7919) % 20011 - 10000) * 0.37f; }
 
-/* Pieces over these numbers: the second and the fourth are rounded. */
+/* Fills memory and describes its pieces; the second and the fourth are rounded. */
 static void fill(float *memory, kept_piece pieces[KEPT_PIECES])
 {
     const int n[KEPT_PIECES] = {ODD, N, 0, ODD};
@@ -19,7 +19,7 @@ static void fill(float *memory, kept_piece pieces[KEPT_PIECES])
     for (int i = 0; i < KEPT_PIECES; at += n[i++])
         pieces[i] = (kept_piece){at, (size_t)n[i] * sizeof *at, i == 1 || i == 3};
     for (int i = 0; i < N + 2 * ODD; i++) memory[i] = number_at(i);
-    memory[ODD + 5] = 1e9f; /* which float16 does not have */
+    memory[ODD + 5] = 1e9f; /* too large for float16 */
     memory[ODD + 6] = -70000.0f;
     memory[ODD + 7] = NAN;
 }

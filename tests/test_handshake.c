@@ -1,5 +1,5 @@
-/* test_handshake.c - ranks that do not compute alike are refused, all of them with the same line, which says what to
- * do. */
+/* test_handshake.c - ranks that would compute different results are refused. All ranks get the same
+ * one-line message, which says what to do. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -16,7 +16,7 @@
 
 enum { MOST_RANKS = 4 };
 
-/* What is different about each rank, and the message it must lead to (NULL: none). */
+/* How the ranks differ, and the message that this must give (NULL: none). */
 typedef struct difference {
     int n_ranks;
     void (*change)(int rank, handshake_card *card);
@@ -59,7 +59,7 @@ static void must_end(int n_ranks, void (*change)(int, handshake_card *), const c
     assert_true(socket_peers_run(n_ranks, shake, &d, NULL, NULL));
 }
 
-/* ---- ranks that fit ------------------------------------------------------------------------------ */
+/* ---- ranks that fit together --------------------------------------------------------------------- */
 
 static void change_nothing(int rank, handshake_card *card)
 {
@@ -67,7 +67,7 @@ static void change_nothing(int rank, handshake_card *card)
     (void)card;
 }
 
-/* Neither another host nor another C library that computes alike is wrong. */
+/* Another host is allowed, and so is another C library that computes the same. */
 static void change_harmless(int rank, handshake_card *card)
 {
     snprintf(card->library, sizeof card->library, "glibc 2.%d", 30 + rank);
@@ -95,15 +95,15 @@ static void test_fit(void **state)
     assert_int_equal(peers_handshake(NULL, &facts, NULL), DSMOE_OK);
 }
 
-/* ---- ranks that do not --------------------------------------------------------------------------- */
+/* ---- ranks that do not fit together -------------------------------------------------------------- */
 
 static void change_version(int rank, handshake_card *card)
 {
     snprintf(card->version, sizeof card->version, rank ? "0.9.%d" : "0.9.0-rc1", rank);
-    card->settings = (uint64_t)rank; /* what follows from it is not the cause */
+    card->settings = (uint64_t)rank; /* a consequence, not the cause */
 }
 
-/* What another version says may be anything. */
+/* The card of another version may hold anything. */
 static void change_all(int rank, handshake_card *card)
 {
     if (rank == 1) memset(card, 'x', sizeof *card);
@@ -154,7 +154,7 @@ static void test_misfits(void **state)
              "rank 3 on machine3 uses scalar kernels, rank 0 on machine0 uses avx2: set "
              "DSMOE_KERNELS=scalar for all (mpirun -x DSMOE_KERNELS=scalar …)");
     must_end(2, change_math,
-             "the math library of rank 1 on machine1 (glibc 2.31) has other last bits than that of "
+             "the math library of rank 1 on machine1 (glibc 2.31) rounds differently from that of "
              "rank 0 on machine0 (glibc 2.30), in exp, pow: use machines with the same C library "
              "and the same kind of processor");
     must_end(4, change_settings,
@@ -176,7 +176,7 @@ static void test_foreign_card(void **state)
     must_end(2, change_all, expected);
 }
 
-/* Every function's results count, and are the same twice. */
+/* Each function has a result of its own, and the results are the same twice. */
 static void test_math(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_hash.c - the hash of content and that of earlier versions: the same however it is fed, another for
- * every change, and for ever the numbers that files already hold. */
+/* test_hash.c - the hash of content and that of earlier versions: the same however the bytes are divided,
+ * different after every change, and fixed for ever, as files already hold these values. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,7 +59,7 @@ static void test_every_bit_counts(void **state)
         assert_int_not_equal(hash_bytes(bytes, N, seed), whole);
 }
 
-/* Zeros that are there are not zeros that fill up a block, and words do not change places unseen. */
+/* Zeros in the data differ from zeros that pad a block, and swapped words change the hash. */
 static void test_lengths_and_order(void **state)
 {
     (void)state;
@@ -81,12 +81,12 @@ static void test_lengths_and_order(void **state)
         }
 }
 
-/* Files hold these numbers: a change of the function would make them all look damaged. */
+/* Files hold these numbers: with another function they would all look damaged. */
 static void test_known(void **state)
 {
     (void)state;
     fill();
-    assert_int_equal(hash_bytes("", 0, 0), 0xef46db3751d8e999u); /* xxhsum -H64 says the same */
+    assert_int_equal(hash_bytes("", 0, 0), 0xef46db3751d8e999u); /* as xxhsum -H64 */
     assert_int_equal(hash_bytes("abc", 3, 0), 0x44bc2cf5ad770999u);
     assert_int_equal(hash_bytes_as(HASH_OLD, "", 0, 0), 0x0d59b76d6b6256c4u);
     assert_int_equal(hash_bytes_as(HASH_OLD, "abc", 3, 0), 0x4cb8182de9a96b35u);

@@ -1,5 +1,5 @@
-/* test_held_out.c - the loss on held-out sequences: against one sequence at a time in double
- * precision, for any number of threads, and the routing that is shown meanwhile. */
+/* test_held_out.c - the loss on held-out sequences: against one sequence at a time in double precision,
+ * for any number of threads, and the routing that a watcher sees. */
 #include "support.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ static int tear_down(void **state)
     return clear_directory(state);
 }
 
-/* Random tokens in sequences of that length. */
+/* Random tokens in sequences of the given length. */
 static dsmoe_dataset *open_random(int64_t length, double held_out, int64_t vocab_size)
 {
     static uint32_t tokens[N_TOKENS];
@@ -73,7 +73,7 @@ static void add_row(void *context, int64_t row, const float *logits)
     p->sum += log(sum) - logits[p->targets[row]];
 }
 
-/* One sequence after the other, each in a sequence of its own. */
+/* One sequence after another, each in a dsmoe_sequence of its own. */
 static double plain_loss_of(const dsmoe_dataset *data, int64_t n)
 {
     int64_t length = dsmoe_dataset_get_info(data).sequence_length;
@@ -121,8 +121,8 @@ static void test_loss(void **state)
     check_loss(12, 0.0522, 0);  /* 26: two more */
     check_loss(12, 0.05, 3);    /* less than a group */
     check_loss(12, 0.05, 8);    /* exactly one */
-    check_loss(12, 0.003, 999); /* there is one only */
-    check_loss(300, 0.5, 0);    /* more tokens than go through the model at once */
+    check_loss(12, 0.003, 999); /* there is only one */
+    check_loss(300, 0.5, 0);    /* more tokens than one pass takes */
     check_loss(1, 0.002, 0);
 }
 
@@ -175,7 +175,7 @@ static void test_watch(void **state)
             assert_int_equal(seen.n_seen[layer][i], per_token);
     }
     assert_int_equal(n_layers, N_MOE);
-    /* Each sequence is routed as it is by itself. */
+    /* Each sequence is routed as if it were alone. */
     int32_t tokens[LENGTH], targets[LENGTH];
     for (int i = 0; i < N_SEQUENCES; i++) {
         memset(&alone, 0, sizeof alone);
@@ -191,7 +191,7 @@ static void test_watch(void **state)
     dsmoe_dataset_free(data);
 }
 
-/* ---- what goes wrong ------------------------------------------------------------------------ */
+/* ---- failures ------------------------------------------------------------------------------- */
 
 typedef struct progress_log {
     int n, stop_at;
@@ -271,7 +271,7 @@ static void test_not_finite(void **state)
     dsmoe_model_free(broken);
 }
 
-/* The cache becomes shorter while it is mapped. */
+/* The cache shrinks while it is mapped. */
 static void test_lost_cache(void **state)
 {
     (void)state;
@@ -281,7 +281,7 @@ static void test_lost_cache(void **state)
     dsmoe_error error = {0};
     assert_int_equal(dsmoe_dataset_check(data, &error), DSMOE_OK);
     assert_int_equal(truncate(in_directory("data.cache"), 1024), 0);
-    dsmoe_dataset_train(data, 0, 1, tokens, targets, NULL); /* and not a signal */
+    dsmoe_dataset_train(data, 0, 1, tokens, targets, NULL); /* without SIGBUS */
     assert_int_equal(dsmoe_dataset_check(data, &error), DSMOE_ERROR_IO);
     assert_non_null(strstr(error.message, "data.cache: the file changed"));
     assert_int_equal(dsmoe_held_out_loss(model, data, NULL, &loss, &error), DSMOE_ERROR_IO);

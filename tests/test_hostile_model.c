@@ -1,7 +1,7 @@
-/* test_hostile_model.c - folders from strangers, opened and run whole. What the parsers must refuse has
- * tests of its own, room by room (test_safetensors, test_shards, test_config); here one case at least
- * of each kind goes all the way through dsmoe_model_open, which must say in one line which file and
- * what in it is wrong. The labels are those of the project's list of hostile inputs. */
+/* test_hostile_model.c - folders from strangers, opened and run. The parsers have tests of their own for
+ * what they must refuse (test_safetensors, test_shards, test_config). Here at least one case of each kind
+ * goes through dsmoe_model_open, which must say in one line which file is wrong and why. The labels are
+ * those of the project's list of hostile inputs. */
 #include "support.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@
 
 enum { VOCAB = 61, N_CTX = 40 };
 
-static made_model made; /* whose config.json is good */
+static made_model made; /* its config.json is good */
 
 static int set_up(void **state)
 {
@@ -42,7 +42,7 @@ static void assert_refused(const char *label, dsmoe_status status, const char *f
                            const char *says)
 {
     dsmoe_error error = {0};
-    dsmoe_model *model = (dsmoe_model *)path; /* anything but NULL */
+    dsmoe_model *model = (dsmoe_model *)path; /* any pointer but NULL */
     dsmoe_status found = dsmoe_model_open(directory, &model, &error);
     if (found != status) fail_msg("%s: status %d, \"%s\"", label, (int)found, error.message);
     assert_null(model);
@@ -63,7 +63,7 @@ static void assert_refused(const char *label, dsmoe_status status, const char *f
 
 static void write_weights(uint64_t length, const char *header, size_t size)
 {
-    char *bytes = calloc(1, 8 + size + 16); /* all with 16 bytes of data */
+    char *bytes = calloc(1, 8 + size + 16); /* there are always 16 bytes of data */
     assert_non_null(bytes);
     for (int i = 0; i < 8; i++) bytes[i] = (char)(length >> (8 * i));
     memcpy(bytes + 8, header, size);
@@ -123,7 +123,7 @@ static void test_headers(void **state)
     static const char padded[] = "{" ONE "}\0\0";
     write_weights(sizeof padded - 1, padded, sizeof padded - 1);
     assert_refused("S02 NUL padding", DSMOE_ERROR_FORMAT, WEIGHTS, "0x00");
-    /* A good file, but of another model; a scalar and an empty tensor in the place of a matrix. */
+    /* A good file of another model; a scalar and an empty tensor in place of a matrix. */
     static const char *const others[] = {
         "{" ONE "}",
         "{" TENSOR("model.embed_tokens.weight", "F32", "[4]", 0, 16) "}",
@@ -190,7 +190,7 @@ static void test_indexes(void **state)
     made_model_write(&made, directory, false);
     write_weights(strlen("{" ONE "}"), "{" ONE "}", strlen("{" ONE "}"));
     char from[320], to[320];
-    for (int i = 0; i < 2; i++) { /* as two shards that have the same tensor */
+    for (int i = 0; i < 2; i++) { /* two shards with the same tensor */
         snprintf(from, sizeof from, "%.200s/%s", directory, WEIGHTS);
         snprintf(to, sizeof to, "%.200s/%s", directory, i ? "s" : "t");
         assert_int_equal(i ? rename(from, to) : link(from, to), 0);
@@ -224,7 +224,7 @@ static void write_good(const made_model *model)
     fclose(file);
 }
 
-/* The good config.json with another value for a key, or with one more key. */
+/* Writes the good config.json with one value replaced, or with one more key. */
 static void write_changed(const char *key, const char *value)
 {
     char name[64], changed[4096];
@@ -295,7 +295,7 @@ static void test_configs(void **state)
     assert_int_equal(remove(path), 0);
 }
 
-/* Sizes that are possible, but not those of the tensors that are there. */
+/* Possible sizes that the tensors do not have. */
 static void test_other_sizes(void **state)
 {
     (void)state;
@@ -315,7 +315,7 @@ static void test_other_sizes(void **state)
     }
 }
 
-/* Experts without a size are no fault where no layer has experts. */
+/* The size of experts may be missing if no layer has experts. */
 static void test_no_expert_layer(void **state)
 {
     (void)state;
@@ -337,9 +337,9 @@ static void test_no_expert_layer(void **state)
     made_model_remove(directory);
 }
 
-/* ---- G18: weights that are no numbers -------------------------------------------------------- */
+/* ---- G18: weights that are NaN or infinite --------------------------------------------------- */
 
-/* A model with one number changed. */
+/* Opens a model with one number changed. */
 static dsmoe_model *open_harmed(const char *name, int64_t element, float value, const char *dtype)
 {
     dsmoe_config config = made_config();
@@ -388,7 +388,7 @@ static void test_not_finite(void **state)
     made_model_remove(directory);
 }
 
-/* One token of the vocabulary is spoilt: without it all is well, before and after. */
+/* One token of the vocabulary has a NaN. Texts without that token work, before and after it. */
 static void test_not_finite_token(void **state)
 {
     (void)state;
@@ -396,7 +396,7 @@ static void test_not_finite_token(void **state)
     float before[2][VOCAB], after[VOCAB];
     dsmoe_error error = {0};
     dsmoe_model *model = open_harmed("model.embed_tokens.weight", 5 * 42, NAN, "F32");
-    for (int64_t n_batch = 1; n_batch <= 4; n_batch++) { /* the first rows may be through already */
+    for (int64_t n_batch = 1; n_batch <= 4; n_batch++) { /* rows before it may be done already */
         dsmoe_sequence *a = make_sequence(model, N_CTX, n_batch, 1);
         dsmoe_sequence *b = make_sequence(model, N_CTX, n_batch, 1);
         for (int i = 0; i < 2; i++) {

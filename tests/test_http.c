@@ -1,5 +1,5 @@
-/* test_http.c - the HTTP side of the server: whole answers and streams from other threads, clients that leave, where it
- * listens, and how it ends. */
+/* test_http.c - the HTTP side of the server: whole answers and streams sent by other threads, clients that
+ * leave, where it listens, and how it stops. */
 #include "support.h"
 
 #include <curl/curl.h>
@@ -44,7 +44,7 @@ static void test_plain(void **state)
     client_close(&c);
 }
 
-/* What the rest of the server sees of a request. */
+/* What handlers see of a request. */
 static void test_requests(void **state)
 {
     (void)state;
@@ -91,7 +91,7 @@ static void test_keep_alive(void **state)
         assert_true(client_ask(&c, "POST", "/refused", "", "a body that nobody reads"));
         expect(&c, 401, "no\n");
     }
-    /* several at once are answered in turn */
+    /* several requests at once are answered in order */
     assert_true(client_say(&c, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"
                                "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
                                "GET /x HTTP/1.1\r\nHost: a\r\n\r\n"));
@@ -106,7 +106,7 @@ static void test_keep_alive(void **state)
     wait_connections(0);
 }
 
-/* Who asks for the head alone has got all of the answer with it. */
+/* A HEAD request is complete without a body. */
 static void test_head_is_complete(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void test_old_client(void **state)
     client_close(&c);
 }
 
-/* Later, from another thread than the one that brought the request. */
+/* The answer is sent later, by another thread than the one that took the request. */
 static void test_later(void **state)
 {
     (void)state;
@@ -154,14 +154,14 @@ static void test_later(void **state)
     http_begin(x, 201, "application/json", false);
     assert_true(http_send(x, "{", 1));
     c.patience = 0.05;
-    assert_false(client_read_head(&c)); /* nothing leaves before its length is known */
+    assert_false(client_read_head(&c)); /* nothing is sent before the length is known */
     c.patience = 10;
     assert_true(http_send(x, "}", 1));
     assert_int_equal(http_unsent(x), 2);
     http_end(x);
     expect(&c, 201, "{}");
     assert_string_equal(client_header(&c, "Content-Length"), "2");
-    /* and once more on the same connection */
+    /* a second time on the same connection */
     assert_true(client_ask(&c, "POST", "/held", "", "again"));
     http_answer(take_exchange(), 200, "text/plain", "done", 4);
     expect(&c, 200, "done");
@@ -175,7 +175,7 @@ static void test_stream(void **state)
     http_exchange *x = ask_held(&c, "");
     http_begin(x, 200, "text/event-stream", true);
     http_add_header(x, "X-Extra", "1");
-    assert_true(http_send(x, "", 0)); /* the head alone */
+    assert_true(http_send(x, "", 0)); /* sends the head */
     assert_true(client_read_head(&c));
     assert_int_equal(c.status, 200);
     assert_string_equal(client_header(&c, "Transfer-Encoding"), "chunked");
@@ -205,7 +205,7 @@ static void test_stream(void **state)
     client_close(&c);
 }
 
-/* An answer that never began leaves nothing but the end of the connection. */
+/* If no answer was begun, the connection is closed. */
 static void test_no_answer(void **state)
 {
     (void)state;
@@ -261,7 +261,7 @@ static void test_leaving(void **state)
     }
 }
 
-/* Nobody looks, but what is sent meets a closed connection, without a signal. */
+/* The server has not noticed yet that the client left. Sending fails without a signal. */
 static void test_unnoticed(void **state)
 {
     (void)state;
@@ -275,12 +275,12 @@ static void test_unnoticed(void **state)
     http_end(x);
     x = ask_held(&c, "x");
     client_reset(&c);
-    http_answer(x, 200, "text/plain", "x", 1); /* nobody takes it */
+    http_answer(x, 200, "text/plain", "x", 1); /* the client is gone */
     wait_finished(2);
     wait_connections(0);
 }
 
-/* One that sends its request and closes its half is answered if the answer is there at once. */
+/* A client that sends its request and half-closes gets an answer that is ready at once. */
 static void test_half_close(void **state)
 {
     (void)state;
@@ -290,7 +290,7 @@ static void test_half_close(void **state)
     client_half_close(&c);
     expect(&c, 200, "hello\n");
     client_close(&c);
-    connect_to(&c); /* in the middle of a request */
+    connect_to(&c); /* half-closed within a request */
     assert_true(client_say(&c, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab"));
     client_half_close(&c);
     assert_true(client_is_closed(&c, 5));
@@ -328,7 +328,7 @@ static void test_addresses(void **state)
     options.port = 0;
     options.host = "no such host";
     expect_refusal(options, "no such host", "cannot listen");
-    options.host = "192.0.2.1"; /* nobody's */
+    options.host = "192.0.2.1"; /* not a local address */
     expect_refusal(options, "192.0.2.1:0", "cannot");
     options.host = "";
     expect_refusal(options, "host", "name");
@@ -337,7 +337,7 @@ static void test_addresses(void **state)
         http_server *server = NULL;
         options.host = hosts[i];
         if (http_server_start(&options, &server, NULL) != DSMOE_OK) {
-            assert_int_equal(i, 3); /* there may be no IPv6 */
+            assert_int_equal(i, 3); /* IPv6 may be missing */
             continue;
         }
         if (i == 3) assert_int_equal(strncmp(http_server_url(server), "http://[::1]:", 13), 0);
@@ -355,7 +355,7 @@ static void test_unix_socket(void **state)
     http_client c;
     char where[400];
     snprintf(where, sizeof where, "unix:%s", path);
-    write_bytes("precious", 8); /* another file is never deleted */
+    write_bytes("precious", 8); /* other files are never deleted */
     expect_refusal(options, path, "exists");
     assert_int_equal(access(path, F_OK), 0);
     assert_int_equal(unlink(path), 0);
@@ -364,15 +364,15 @@ static void test_unix_socket(void **state)
     assert_int_equal(client_fetch(&c, where, "GET", "/x", "", NULL), 200);
     assert_string_equal(c.body, "GET /x a=- b=- x=- peer=unix");
     client_close(&c);
-    expect_refusal(options, path, "in use"); /* nor one that someone listens on */
+    expect_refusal(options, path, "in use"); /* nor a socket in use */
     assert_int_equal(client_fetch(&c, where, "GET", "/x", "", NULL), 200);
     client_close(&c);
-    /* a file that an ended server left is replaced */
+    /* the socket of a server that ended is replaced */
     char other[320];
     snprintf(other, sizeof other, "%s.left", path);
     assert_int_equal(link(path, other), 0);
     stop(NULL);
-    assert_int_equal(access(path, F_OK), -1); /* and is removed at the end */
+    assert_int_equal(access(path, F_OK), -1); /* removed at the end */
     options.socket_path = other;
     start(options);
     snprintf(where, sizeof where, "unix:%s", other);
@@ -391,7 +391,7 @@ static void test_unix_socket(void **state)
 
 /* ---- TLS ------------------------------------------------------------------------------------ */
 
-/* Made for this test: it signs itself, and opens nothing. */
+/* Made for this test: a self-signed certificate that protects nothing. */
 static const char tls_cert[] = "-----BEGIN CERTIFICATE-----\n"
                                "MIIBfjCCASWgAwIBAgIUX0QYlhdhUwEbEB2oH2SiFKx6uwUwCgYIKoZIzj0EAwIw\n"
                                "FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTExNzA1NTczN1oYDzIxMjYxMDI0\n"
@@ -430,7 +430,7 @@ static void test_tls(void **state)
     expect_refusal(options, "certificate", "key");
     options.key = "/nowhere/key.pem";
     expect_refusal(options, "/nowhere/key.pem", "cannot");
-    options.key = path; /* a certificate is no key */
+    options.key = path; /* a certificate, not a key */
     expect_refusal(options, path, "not a certificate and its key");
     options.key = key_path;
     start(options);
@@ -455,7 +455,7 @@ static void test_tls(void **state)
     remove(key_path);
 }
 
-/* ---- the end -------------------------------------------------------------------------------- */
+/* ---- stopping ------------------------------------------------------------------------------- */
 
 static void test_quiesce(void **state)
 {
@@ -475,7 +475,8 @@ static void test_quiesce(void **state)
     wait_connections(0);
 }
 
-/* A request without an answer, a stream in its midst, a client that does not read, one that is half in. */
+/* A request without an answer, a stream in progress, a client that does not read, and a request that has
+ * only half arrived. */
 static void test_stop_in_the_midst(void **state)
 {
     (void)state;
@@ -505,7 +506,7 @@ static void test_stop_in_the_midst(void **state)
     for (int i = 0; i < 4; i++) client_close(&c[i]);
 }
 
-/* The same at moments that nobody chose. */
+/* The same at random moments. */
 static void *send_for_ever(void *context)
 {
     http_exchange *x = context;
@@ -539,7 +540,7 @@ static void test_stop_any_time(void **state)
 
 static atomic_bool no_more;
 
-/* Answers held requests by a stream of their bodies, a byte at a time. */
+/* Answers held requests by streaming their bodies, one byte at a time. */
 static void *answer_held(void *context)
 {
     (void)context;
@@ -596,7 +597,7 @@ static void test_parallel(void **state)
     wait_connections(0);
 }
 
-/* More connections than are allowed wait for their turn. */
+/* Connections above the limit wait for their turn. */
 static void test_connection_limit(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_http_hostile.c - the HTTP side of the server against clients that dawdle or lie. */
+/* test_http_hostile.c - the HTTP side of the server against slow and dishonest clients. */
 #include "support.h"
 
 #include <string.h>
@@ -7,12 +7,12 @@
 #include "http_app.h"
 #include "http_client.h"
 
-/* ---- clients that dawdle -------------------------------------------------------------------- */
+/* ---- slow clients --------------------------------------------------------------------------- */
 
 enum { BLOCK = 64 * 1024, N_BLOCKS = 256 };
 static char block[BLOCK];
 
-/* More than the kernel takes for a client that does not read. */
+/* More than the kernel buffers for a client that does not read. */
 static void send_blocks(http_exchange *x)
 {
     for (int i = 0; i < BLOCK; i++) block[i] = (char)('a' + i % 23);
@@ -45,8 +45,8 @@ static void test_slow_reader(void **state)
     client_close(&c);
 }
 
-/* Silence, and a byte now and then, while the head or the body of a request is awaited, end a connection; an answer
- * may take as long as it likes, but not its client. */
+/* While the server waits for a request's head or body, silence or single bytes end the connection. An
+ * answer may take any time to write, but the client must read it promptly. */
 static void test_slow_senders(void **state)
 {
     (void)state;
@@ -87,7 +87,7 @@ static void test_slow_senders(void **state)
         client_close(&slow[i]);
     }
     assert_true(clock_seconds() > began + 2);
-    assert_true(cpu_seconds() < cpu + 1); /* to wait is no work */
+    assert_true(cpu_seconds() < cpu + 1); /* waiting takes no CPU time */
     assert_true(becomes_gone(unheard));
     http_end(unheard);
     client_close(&deaf);
@@ -101,7 +101,7 @@ static void test_slow_senders(void **state)
     wait_connections(0);
 }
 
-/* ---- clients that lie ----------------------------------------------------------------------- */
+/* ---- dishonest clients ---------------------------------------------------------------------- */
 
 static void test_damaged_requests(void **state)
 {
@@ -156,7 +156,7 @@ static void test_damaged_requests(void **state)
     }
 }
 
-/* What is no HTTP at all ends the connection, with a status or without. */
+/* Bytes that are not HTTP end the connection, with or without a status. */
 static void test_rubbish(void **state)
 {
     (void)state;
@@ -177,7 +177,7 @@ static void test_rubbish(void **state)
     }
 }
 
-/* A head that is too long is refused before it is all in. */
+/* A head that is too long is refused before all of it has arrived. */
 static void check_long_head(const char *first, const char *piece, int n)
 {
     http_client c;
@@ -213,7 +213,7 @@ static void test_long_bodies(void **state)
     memset(body, 'b', MAX_BODY);
     http_client c;
     connect_to(&c);
-    assert_true(client_ask(&c, "POST", "/echo", "", body)); /* just as long as may be */
+    assert_true(client_ask(&c, "POST", "/echo", "", body)); /* the longest that is allowed */
     expect(&c, 200, body);
     assert_true(client_say(&c,
                            "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -230,13 +230,13 @@ static void test_long_bodies(void **state)
     assert_non_null(strstr(c.body, "\"error\": 413"));
     assert_true(client_ask(&c, "GET", "/hello", "", NULL));
     expect(&c, 200, "hello\n");
-    /* by its length alone */
+    /* refused because of its length alone */
     assert_true(
         client_say(&c, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1073741824\r\n\r\n"));
     expect(&c, 413, NULL);
     assert_true(client_is_closed(&c, 5));
     client_close(&c);
-    /* without an end */
+    /* a body that does not end */
     connect_to(&c);
     assert_true(
         client_say(&c, "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"));
@@ -271,7 +271,7 @@ static void test_expect(void **state)
     client_close(&c);
 }
 
-/* All requests in hand share one limit. */
+/* All open requests share one limit. */
 static void test_many_bodies(void **state)
 {
     (void)state;
@@ -280,7 +280,7 @@ static void test_many_bodies(void **state)
     http_client c[12], late;
     http_exchange *x[12];
     int n = 0;
-    for (; n < 12; n++) { /* each takes up to twice its length while it is held */
+    for (; n < 12; n++) { /* each takes up to twice its length */
         connect_to(&c[n]);
         assert_true(client_ask(&c[n], "POST", "/held", "", body));
         c[n].patience = 0.1;

@@ -1,5 +1,5 @@
-/* test_init.c - fresh models: presets, the files that are written, the numbers in them, and what is
- * left when something fails. */
+/* test_init.c - newly initialised models: presets, the files that are written, the numbers in them, and
+ * what a failure leaves behind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -31,7 +31,7 @@
 
 static char folder[300];
 
-/* A path in the scratch folder; the next but one call overwrites it. */
+/* A path in the scratch folder; the second call after this one overwrites it. */
 static const char *in(const char *where, const char *name)
 {
     static char paths[2][600];
@@ -53,7 +53,7 @@ static char *read_file(const char *name, size_t *length)
     return text;
 }
 
-/* Removes a folder of files; the number of them, -1 if it is not there. */
+/* Removes a folder of files; returns their number, or -1 if there is no folder. */
 static int remove_folder(const char *name)
 {
     DIR *list = opendir(name);
@@ -76,7 +76,7 @@ static int set_up(void **state)
     return 0;
 }
 
-/* Everything a model can have: a dense layer, two MoE ones, biases, grouped keys and values. */
+/* A model with everything: a dense layer, two MoE layers, biases, grouped keys and values. */
 static dsmoe_config small(void)
 {
     dsmoe_config config;
@@ -125,7 +125,7 @@ static float *read_tensor(const shards *set, const char *name, int64_t n)
     return values;
 }
 
-/* Whether every tensor of `some` is in `all` with the same bytes. */
+/* Every tensor of `some` must be in `all` with the same bytes. */
 static void assert_contained(const char *some, const char *all)
 {
     shards *a = open_shards(some), *b = open_shards(all);
@@ -172,14 +172,14 @@ static void test_presets(void **state)
     assert_int_equal(dsmoe_config_preset("tiny", NULL, &error), DSMOE_ERROR_ARGUMENT);
 }
 
-/* Cuts out all occurrences of a word. */
+/* Removes all occurrences of a word. */
 static void cut_short(char *text, const char *word)
 {
     size_t n = strlen(word);
     for (char *at = text; (at = strstr(at, word));) memmove(at, at + n, strlen(at + n) + 1);
 }
 
-/* The released model's configuration is its file, but for the place of the PyTorch code. */
+/* config.json of the released model is reproduced, except for the location of the PyTorch code. */
 static void test_released_config(void **state)
 {
     (void)state;
@@ -211,7 +211,7 @@ static void assert_survives(const dsmoe_config *config)
     assert_same_config(&read, config);
 }
 
-/* What is written is what is read, whatever the values. */
+/* Written configurations are read back unchanged, whatever the values. */
 static void test_config_round_trip(void **state)
 {
     (void)state;
@@ -277,7 +277,7 @@ static void test_values(void **state)
     for (dsmoe_dtype dtype = DSMOE_F32; dtype <= DSMOE_BF16; dtype++) {
         write_model(folder, &config, dtype, 1, 2);
         shards *set = open_shards(folder);
-        /* embedding, norm, head; the layers' norms and attention; one dense, two MoE layers */
+        /* embedding, norm and head; norms and attention of the layers; one dense and two MoE layers */
         assert_int_equal(shards_count(set), 3 + 3 * (2 + 8) + 3 + 2 * (1 + 5 * 3 + 3));
         check_matrix(set, "model.embed_tokens.weight", 301 * 48, 0.02);
         check_matrix(set, "lm_head.weight", 301 * 48, 0.02);
@@ -297,7 +297,7 @@ static void test_values(void **state)
     }
 }
 
-/* Every machine must come to these. */
+/* Every machine must compute these numbers. */
 static void test_golden(void **state)
 {
     (void)state;
@@ -314,7 +314,7 @@ static void test_golden(void **state)
     assert_int_equal(hash, 0x084c2526146b8a8au);
 }
 
-/* Neither threads nor layers nor the tensors before change a number; the seed does. */
+/* Numbers do not depend on threads, layers or preceding tensors, but on the seed. */
 static void test_independence(void **state)
 {
     (void)state;
@@ -375,8 +375,8 @@ static void test_shards(void **state)
         assert_non_null(strstr(shards_path(set, 0), "model-000"));
         shards_close(set);
         int n_files = remove_folder(folder);
-        if (sizes[i] == 1) assert_int_equal(n_files, n_tensors + 3); /* each has its own */
-        if (sizes[i] == 100000) assert_int_equal(n_files, 3 + 3);    /* 205 kB in all */
+        if (sizes[i] == 1) assert_int_equal(n_files, n_tensors + 3); /* one file for each tensor */
+        if (sizes[i] == 100000) assert_int_equal(n_files, 3 + 3);    /* 205 kB altogether */
     }
     remove_folder(whole);
 }
@@ -416,7 +416,7 @@ static void test_refusals(void **state)
     (void)state;
     dsmoe_config config = small();
     dsmoe_error error = {0};
-    /* Names of files that are, or belong to, a model. */
+    /* Names of files that are a model or part of one. */
     static const char *const taken[] = {"config.json", "generation_config.json", "x.safetensors",
                                         "model.safetensors.index.json"};
     assert_int_equal(mkdir(folder, 0777), 0);
@@ -452,7 +452,7 @@ static void test_refusals(void **state)
     assert_int_equal(remove_folder(folder), -1);
 }
 
-/* Stopped anywhere, there is nothing left but what was there before. */
+/* A stop at any point leaves only what was there before. */
 static void test_stop(void **state)
 {
     (void)state;

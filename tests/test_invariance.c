@@ -1,13 +1,13 @@
-/* test_invariance.c - what must not change a bit: the number of threads, training instead of
- * inference, where the memory lies, how a token is routed in whatever company; and weights that are
- * the same everywhere. */
+/* test_invariance.c - what must not change a bit: the number of threads, training instead of inference,
+ * the address of memory, the other tokens a token is routed with; and initial weights that are the same
+ * everywhere. */
 #include "support.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- all that comes out of a layer ---------------------------------------------------------- */
+/* ---- all outputs of a layer ----------------------------------------------------------------- */
 
 typedef struct outputs {
     float *y, *train_y, *dx;
@@ -82,7 +82,7 @@ static void assert_same_outputs(const char *label, const fixture *f, const outpu
 
 enum { MAX_THREADS = 4 };
 
-/* Also: training computes what inference does. */
+/* Also checks that training computes the same as inference. */
 static void check_threads(const char *label, dsmoe_layer_config config, int64_t n_sequences,
                           int64_t sequence_length)
 {
@@ -108,7 +108,7 @@ static void test_threads(void **state)
     config.n_device_groups = 3;
     config.device_loss_alpha = 0.05f;
     config.norm_topk_prob = true;
-    check_threads("many tokens", config, 3, 200); /* several blocks of an expert's rows */
+    check_threads("many tokens", config, 3, 200); /* more rows than one tile of an expert */
     config.seq_aux = false;
     check_threads("loss over the batch", config, 5, 21);
     config.scoring_func = "sigmoid";
@@ -118,12 +118,12 @@ static void test_threads(void **state)
     check_threads("another gate", config, 3, 90);
     check_threads("one token", small_config(70, 40, 6, 2, 2), 1, 1);
     check_threads("no shared expert", small_config(70, 40, 6, 2, 0), 1, 50);
-    /* Several parts of every product in forward and backward, blocks of its sum, few rows. */
+    /* Several parts of every product in forward and backward, sums in several stretches, few rows. */
     check_threads("wide", small_config(1030, 350, 3, 2, 3), 2, 6);
     check_threads("wide, many rows", small_config(1030, 400, 2, 1, 0), 1, 25);
 }
 
-/* ---- company -------------------------------------------------------------------------------- */
+/* ---- tokens alone and together -------------------------------------------------------------- */
 
 static float largest(const float *values, int64_t n)
 {
@@ -132,8 +132,8 @@ static float largest(const float *values, int64_t n)
     return max;
 }
 
-/* Groups of `group` tokens have the scores they had in the whole batch, bit by bit, and the output
- * they had up to the order in which an expert adds up few rows or many. */
+/* Groups of `group` tokens have the same scores, bit by bit, as in the whole batch. The output is the same
+ * up to the order in which an expert adds up few or many rows. */
 static void check_groups(fixture *f, const float *together, const float *scores, int64_t group)
 {
     int64_t hidden = f->config.hidden_size, n_experts = f->config.n_routed_experts;
@@ -181,7 +181,7 @@ static void test_company(void **state)
     check_company(small_config(1, 1, 1, 1, 1), 100);
 }
 
-/* Long inputs go through in pieces that must not show. */
+/* Long inputs are processed in pieces, which must not change the result. */
 static void test_pieces(void **state)
 {
     (void)state;
@@ -190,7 +190,7 @@ static void test_pieces(void **state)
     fixture_infer(&f);
     float *together = copy_floats(f.y, N * HIDDEN), *scores = copy_floats(f.x, N * EXPERTS);
     float *alone = copy_floats(f.x, N * EXPERTS);
-    fixture_forward(&f); /* in one piece */
+    fixture_forward(&f); /* in a single piece */
     assert_same("training", "y", f.y, together, N * HIDDEN);
     f.workspace.n_threads = 1;
     fixture_infer(&f);
@@ -213,7 +213,7 @@ static void test_pieces(void **state)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* Memory of any alignment will do, of exactly the size that is asked for. */
+/* Memory may have any alignment, and exactly the requested size. */
 static void test_alignment(void **state)
 {
     (void)state;
@@ -264,7 +264,7 @@ static void test_accumulate(void **state)
         }
         if (!(worst <= 1e-6 * magnitude)) fail_msg("%s: off by %g", list[i].name, worst);
     }
-    assert_same("accumulating", "dx", f.dx, once.dx, f.n_tokens * 30); /* dx is never added to */
+    assert_same("accumulating", "dx", f.dx, once.dx, f.n_tokens * 30); /* dx is overwritten */
     outputs_free(&once);
     fixture_free(&f);
 }
@@ -282,7 +282,7 @@ static dsmoe_layer_weights *init_weights(const dsmoe_layer_config *config, uint6
     return weights;
 }
 
-/* A normal's mean and deviation, within five standard errors; a uniform's bounds too. */
+/* The mean and the deviation must be within five standard errors, and uniform numbers within the bounds. */
 static void check_distribution(const tensor *t, double deviation, double bound)
 {
     double sum = 0, squares = 0, largest = 0, n = (double)t->n;
@@ -323,7 +323,7 @@ static void test_init(void **state)
     dsmoe_layer_weights_free(weights);
 }
 
-/* One expert more leaves the others as they were. */
+/* Another expert leaves the weights of the others unchanged. */
 static void test_init_grows(void **state)
 {
     (void)state;
@@ -340,7 +340,7 @@ static void test_init_grows(void **state)
     dsmoe_layer_weights_free(b);
 }
 
-/* The same seed, the same bits, on every machine. */
+/* The same seed gives the same bits on every machine. */
 static void test_init_golden(void **state)
 {
     (void)state;

@@ -106,7 +106,7 @@ static void test_each_keeps_the_order_and_stops(void **state)
 
 static void assert_refused(const char *text, size_t length, const char *says)
 {
-    json_node *node = (json_node *)text; /* anything but NULL */
+    json_node *node = (json_node *)text; /* any pointer but NULL */
     dsmoe_error error = {0};
     if (json_node_parse(text, length, "some.json", &node, &error) != DSMOE_ERROR_FORMAT)
         fail_msg("accepted: %.40s", text);
@@ -187,7 +187,7 @@ static void test_depth(void **state)
     text[0] = '[';
     for (size_t i = 1; i + 6 < DEEP; i += 6) memcpy(text + i, "[\"[\"],", 6);
     size_t length = 1 + (DEEP - 7) / 6 * 6;
-    text[length - 1] = ']'; /* instead of the last comma */
+    text[length - 1] = ']'; /* in place of the last comma */
     assert_int_equal(json_node_parse(text, length, "test", &node, NULL), DSMOE_OK);
     json_node_free(node);
     free(text);
@@ -205,7 +205,7 @@ static void test_number_of_values(void **state)
     free(text);
 }
 
-/* Any prefix of a good text, and any byte of it replaced, is parsed or refused. */
+/* Every prefix of a good text is refused; with any byte replaced it is parsed or refused. */
 static void test_mutations(void **state)
 {
     (void)state;
@@ -280,7 +280,7 @@ static void test_unreadable_files(void **state)
     remove(path);
 }
 
-/* Integers beyond int64 are reals there, and everything else is what it is elsewhere. */
+/* json_node_parse_wide reads integers outside int64 as real numbers, and everything else as usual. */
 static void test_wide(void **state)
 {
     (void)state;
@@ -310,7 +310,7 @@ static void test_wide(void **state)
     }
 }
 
-/* Of a line the column is told, and neither a file nor a line; NULs are let through where that is asked for. */
+/* Errors in a line name the column, but no file and no line number. NULs are allowed on request. */
 static void test_line(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_kernels.c - the packing and the tile of every set of kernels against the specification
- * (scalar.c) and against sums in double, at odd sizes, from misaligned addresses, on arrays without
- * a byte to spare; and which set is chosen. */
+/* test_kernels.c - the packing and the tile of every set of kernels against the specification (scalar.c)
+ * and against sums in double, at odd sizes, from misaligned addresses, in arrays without a spare byte; and
+ * which set is chosen. */
 #include "operands.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 #include "kernels/kernels.h"
 
-/* Lengths around every step a kernel may take. */
+/* Lengths around every vector step of a kernel. */
 static const int lengths[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,  13,  14,  15,
                               16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28,  29,  30,  31,
                               32, 33, 34, 35, 36, 37, 38, 39, 40, 63, 64, 65, 511, 512, 513, 1000};
@@ -21,7 +21,7 @@ static int round_up(int64_t n, int step) { return (int)((n + step - 1) / step * 
 
 enum { SLACK = 8 }; /* floats that packing may write past a panel */
 
-/* `width` columns of n rows, or their transpose. */
+/* Packs `width` columns of n rows, or their transpose. */
 static floats pack(const kernels *set, bool transposed, rows src, int64_t n, int64_t width,
                    int group)
 {
@@ -60,7 +60,7 @@ static void pack_set(const kernels *set)
         for (size_t i = 0; i < COUNT(lengths); i++) pack_case(set, true, group, lengths[i], group);
 }
 
-/* The specification itself, by its words. */
+/* The specification itself, against the layout that kernels.h describes. */
 static void test_pack_layout(void **state)
 {
     (void)state;
@@ -83,8 +83,8 @@ static void test_pack_layout(void **state)
 
 /* ---- the tile ------------------------------------------------------------------------------- */
 
-/* c = a·b of m by n over k terms. Operands lie with a row for each term or, transposed, with a row
- * for each row of c (a) or each column (b). */
+/* c = a·b, m by n, over k terms. Operands have a row for each term or, transposed, a row for each row (a)
+ * or column (b) of c. */
 typedef struct tile_case {
     int64_t m, n, k;
     bool a_transposed, b_transposed, accumulate;
@@ -171,7 +171,7 @@ static void tile_set(const kernels *set)
     }
 }
 
-/* ---- what the machine can do ---------------------------------------------------------------- */
+/* ---- probes of the machine ------------------------------------------------------------------ */
 
 static void probe_set(const kernels *set)
 {
@@ -183,7 +183,7 @@ static void probe_set(const kernels *set)
     float ones = set->probe_read(192, x.at);
     for (int i = 0; i < 192; i++) {
         x.at[i] = 1000.0f;
-        assert_true(set->probe_read(192, x.at) != ones); /* it does read all of it */
+        assert_true(set->probe_read(192, x.at) != ones); /* it reads all of it */
         x.at[i] = 1.0f;
     }
     floats_free(x);
@@ -205,13 +205,13 @@ static void test_choice(void **state)
     }
     dsmoe_error error = {0};
     assert_int_equal(dsmoe_kernels_check(&error), DSMOE_OK);
-    setenv("DSMOE_KERNELS", "abacus", 1); /* unknown: the best there is, and it can be told */
+    setenv("DSMOE_KERNELS", "abacus", 1); /* unknown: the best set is used, and the check fails */
     assert_ptr_equal(kernels_get(), list[n - 1]);
     assert_int_equal(dsmoe_kernels_check(&error), DSMOE_ERROR_ARGUMENT);
     assert_int_equal(dsmoe_kernels_check(NULL), DSMOE_ERROR_ARGUMENT);
     assert_non_null(strstr(error.message, "abacus"));
     for (int i = 0; i < n; i++) assert_non_null(strstr(error.message, list[i]->name));
-    setenv("DSMOE_KERNELS", "", 1); /* as if it were not set */
+    setenv("DSMOE_KERNELS", "", 1); /* as if it were unset */
     assert_ptr_equal(kernels_get(), list[n - 1]);
     assert_int_equal(dsmoe_kernels_check(&error), DSMOE_OK);
     unsetenv("DSMOE_KERNELS");
@@ -221,7 +221,7 @@ static void test_choice(void **state)
     free(before);
 }
 
-/* A set runs only where all is there that its files are compiled for. */
+/* A set is used only if the processor has everything that its files are compiled for. */
 static void test_features(void **state)
 {
     (void)state;
@@ -239,7 +239,7 @@ static void test_features(void **state)
 #endif
 }
 
-/* Linux says the same of the processor. */
+/* The choice agrees with the flags that Linux reports. */
 static void test_features_here(void **state)
 {
     (void)state;

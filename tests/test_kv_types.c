@@ -1,5 +1,5 @@
-/* test_kv_types.c - a KV cache in every type: its kernels against sums in double and the
- * specification (scalar_cache.c), at odd sizes, and engines beside those that keep float32. */
+/* test_kv_types.c - a KV cache of every type: its kernels against sums in double and the specification
+ * (scalar_cache.c), at odd sizes, and engines compared with float32 caches. */
 #include "operands.h"
 
 #include <math.h>
@@ -12,10 +12,10 @@
 
 static const dsmoe_dtype types[] = {DSMOE_F32, DSMOE_F16, DSMOE_Q8_0};
 
-/* ---- rows as a cache keeps them -------------------------------------------------------------- */
+/* ---- rows of a cache ------------------------------------------------------------------------- */
 
-/* n rows at an odd address (a float's needs to be a multiple of 4), nothing after them where a
- * sanitizer watches, and the same as float32. */
+/* n rows at an odd address (for float32 a multiple of 4), with nothing after them that a sanitizer would
+ * allow to be read, and the same numbers as float32. */
 typedef struct kept_rows {
     unsigned char *memory, *at;
     floats numbers;
@@ -40,7 +40,7 @@ static void kept_free(kept_rows *k)
     floats_free(k->numbers);
 }
 
-/* Calls `test` for each set of kernels and each type, with a width that the type allows. */
+/* A test for each set of kernels and each type, with a width that the type allows. */
 typedef void width_test(const kernels *set, dsmoe_dtype type, int64_t width);
 
 static void for_each_width(width_test *test)
@@ -58,7 +58,7 @@ static void for_each_width(width_test *test)
 
 /* ---- narrowing ------------------------------------------------------------------------------ */
 
-/* The same bytes as the specification, from numbers of every size. */
+/* Must give the same bytes as the specification, for numbers of every size. */
 static void narrow_width(const kernels *set, dsmoe_dtype type, int64_t width)
 {
     static const float sizes[] = {1.0f, 1e-3f, 1e-7f, 1e-9f, 1e-40f, 3e4f, 1e6f, 1e38f, 0.0f};
@@ -82,7 +82,7 @@ static void narrow_width(const kernels *set, dsmoe_dtype type, int64_t width)
 
 static void test_narrow(void **state) { (void)state, for_each_width(narrow_width); }
 
-/* What comes back is near what was given: half a step at most. */
+/* Widened again, a number is at most half a step from the original. */
 static void test_narrow_error(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void test_narrow_error(void **state)
     }
 }
 
-/* What is not a number, or too large for the type, does not come back as one. */
+/* NaN, infinity and numbers too large for the type stay visible: they are not finite after widening. */
 static void narrow_nan_set(const kernels *set)
 {
     static const float wrong[] = {NAN, -NAN, INFINITY, -INFINITY};
@@ -134,7 +134,7 @@ static void narrow_nan_set(const kernels *set)
 
 static void test_narrow_nan(void **state) { (void)state, for_each_set(narrow_nan_set); }
 
-/* A type that no cache can have. */
+/* Only three types have the functions of a cache. */
 static void types_set(const kernels *set)
 {
     for (int t = 0; t < N_DTYPES; t++) {
@@ -152,8 +152,8 @@ static void test_types(void **state) { (void)state, for_each_set(types_set); }
 
 enum { MAX_ROWS = 131 };
 
-/* What rows of queries see of n keys: the last token's all, those of each token before one fewer; a
- * token has `heads` rows. All see all if heads is 0. */
+/* How many of n keys each row of queries sees: all of them for the last token, one fewer for each token
+ * before it. A token has `heads` rows. With heads 0 all rows see all keys. */
 static void see(int32_t *seen, int64_t m, int64_t n, int64_t heads)
 {
     for (int64_t i = 0; i < m; i++) {
@@ -162,7 +162,7 @@ static void see(int32_t *seen, int64_t m, int64_t n, int64_t heads)
     }
 }
 
-/* The rows as keys in groups, NaNs where a group is not full. */
+/* The rows as groups of keys; incomplete groups are filled with NaN. */
 static unsigned char *grouped(const kernels *set, dsmoe_dtype type, const kept_rows *keys,
                               int64_t n, int64_t width, int offset)
 {
@@ -180,7 +180,7 @@ static unsigned char *grouped(const kernels *set, dsmoe_dtype type, const kept_r
     return memory;
 }
 
-/* Row i alone, over the keys that it sees and no others. */
+/* Computes row i alone, with only the keys that it sees. */
 static void score_alone(const kernels *set, dsmoe_dtype type, const float *q, int32_t seen,
                         const kept_rows *keys, int64_t width, const float *expected)
 {
@@ -233,7 +233,7 @@ static void score_width(const kernels *set, dsmoe_dtype type, int64_t width)
 
 static void test_score(void **state) { (void)state, for_each_width(score_width); }
 
-/* Wider than heads are, and as many rows as a task has. */
+/* Wider rows than heads have, and as many rows as a task has. */
 static void large_set(const kernels *set)
 {
     for (size_t t = 0; t < COUNT(types); t++) {
@@ -247,7 +247,7 @@ static void test_score_large(void **state) { (void)state, for_each_set(large_set
 
 /* ---- weighted values ------------------------------------------------------------------------ */
 
-/* Row i alone, over a copy of the values that it sees. */
+/* Computes row i alone, with a copy of only the values that it sees. */
 static void add_alone(const kernels *set, dsmoe_dtype type, const float *weights, int32_t seen,
                       const kept_rows *values, int64_t width, const float *before,
                       const float *expected)
@@ -312,7 +312,7 @@ static void large_add_set(const kernels *set)
 
 static void test_add_large(void **state) { (void)state, for_each_set(large_add_set); }
 
-/* A value that a row does not see may be no number; and a row of one query does not reach another. */
+/* A NaN in a value affects exactly the rows that see it. */
 static void unseen_set(const kernels *set)
 {
     enum { M = 14, N = 40, WIDTH = 64 };
@@ -342,8 +342,8 @@ static void test_unseen(void **state) { (void)state, for_each_set(unseen_set); }
 
 enum { VOCAB = 61, N_TOKENS = 265 }; /* three pages */
 
-/* A model of some shape in the scratch folder, and tokens for it. All of it is dense: a router's
- * choice between near equals may turn with the last digit, and says nothing about a cache. */
+/* A model of some shape in the scratch folder, and tokens for it. All its layers are dense: a router could
+ * flip a close choice because of the last digit, which says nothing about a cache. */
 typedef struct fixed {
     made_model made;
     dsmoe_model *model;
@@ -396,7 +396,7 @@ static void keep_row(void *context, int64_t row, const float *logits)
     memcpy(((all_rows *)context)->logits[row], logits, VOCAB * sizeof *logits);
 }
 
-/* Logits of every token: `n_prompt` tokens at once, then `step` at a time. */
+/* Logits of every token: `n_prompt` tokens in one call, then `step` at a time. */
 static void run_all(dsmoe_sequence *sequence, const int32_t *tokens, int64_t n_prompt, int64_t step,
                     all_rows *rows_of)
 {
@@ -416,8 +416,8 @@ static void run_all(dsmoe_sequence *sequence, const int32_t *tokens, int64_t n_p
 
 static all_rows exact_rows, ours_rows, more_rows;
 
-/* Near float32, and all ways much nearer to each other: the whole text at once, from float32 pages;
- * token by token, straight from the cache; and a few at a time after a prompt. */
+/* Close to float32, and all ways much closer to each other: the whole text in one call, from float32
+ * pages; token by token, directly from the cache; and a few tokens at a time after a prompt. */
 static void near_shape(int64_t n_heads, int64_t n_kv_heads, int64_t head_dim)
 {
     static const double bounds[N_DTYPES] = {[DSMOE_F16] = 6e-3, [DSMOE_Q8_0] = 6e-2};
@@ -460,8 +460,7 @@ static void test_odd_heads(void **state)
     near_shape(2, 2, 42);
 }
 
-/* Going back, several turns and other numbers of threads, more than key-value heads: the same
- * bits. */
+/* Rewinding, several turns, and more threads than key-value heads give the same bits. */
 static void rewind_shape(int64_t n_heads, int64_t n_kv_heads)
 {
     fixed f = open_fixed(n_heads, n_kv_heads, 32);
@@ -490,7 +489,7 @@ static void test_rewind(void **state)
     (void)state;
     rewind_shape(3, 3);
     rewind_shape(5, 1);
-    rewind_shape(20, 1); /* too many for few */
+    rewind_shape(20, 1); /* too many rows for the kernels of few rows */
 }
 
 static void test_sizes(void **state)
@@ -521,7 +520,7 @@ static void test_sizes(void **state)
     close_fixed(&f);
 }
 
-/* A value that is not a number is found whatever the cache. */
+/* A NaN in a value is reported with every type of cache. */
 static void test_not_finite(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_latent_attention.c - latent attention in both forms, with every type of cache, against a model in plain double
- * arithmetic that keeps keys and values of every head. */
+/* test_latent_attention.c - latent attention in both forms, with every type of cache, against a model in
+ * plain double arithmetic that keeps the keys and values of every head. */
 #include "support.h"
 
 #include <math.h>
@@ -15,23 +15,23 @@
 
 enum { N_TOKENS = 265, VOCAB = 61 }; /* some pages, and chunks of the absorbed form */
 
-/* Heads and their numbers: none of them, or few, fill registers. */
+/* Shapes of heads, some of which fill no register or only a few. */
 typedef struct shape {
     int64_t heads, q_rank, rank, nope, rope, value;
     bool q8_0;  /* whether rows of the cache are whole blocks */
-    double f16; /* how far off the largest logit a cache of float16 may be */
+    double f16; /* how far the largest logit may be off with a float16 cache */
 } shape;
 
 static const shape shapes[] = {
     {3, 18, 21, 9, 6, 11, false, 1e-2},
     {5, 0, 64, 16, 32, 8, true, 1e-2},
-    /* more than a group of queries, and than a stretch of columns */
+    /* more than a group of queries, and more than a stretch of columns */
     {17, 0, 288, 20, 32, 24, true, 1e-2},
-    /* a key of one number is a small difference of 250 large ones, which integers of 12 bits feel */
+    /* a key of one number is a small difference of 250 large ones, where integers of 12 bits are inexact */
     {1, 7, 250, 1, 2, 1, false, 3e-2},
 };
 
-/* All of it is dense: a router's choice between near equals may turn with the last digit. */
+/* All layers are dense, as a router could flip a close choice because of the last digit. */
 static made_model make_model(const shape *s)
 {
     dsmoe_config c = made_latent_config();
@@ -52,7 +52,7 @@ static void keep_row(void *context, int64_t row, const float *of)
     memcpy(((float(*)[VOCAB])context)[row], of, VOCAB * sizeof *of);
 }
 
-/* Logits of every token: a prompt at once, then `step` at a time. */
+/* Logits of every token: a prompt in one call, then `step` at a time. */
 static void run(const dsmoe_model *model, const dsmoe_engine_options *options,
                 const int32_t *tokens, int64_t n_prompt, int64_t step)
 {
@@ -74,7 +74,7 @@ static void run(const dsmoe_model *model, const dsmoe_engine_options *options,
     dsmoe_engine_free(engine);
 }
 
-/* What docs/model.md states for each type of a cache, of the largest logit. */
+/* The bounds that docs/model.md states for each type of cache, relative to the largest logit. */
 static double most_off(const shape *s, dsmoe_dtype type)
 {
     return type == DSMOE_F32 ? 1e-5 : type == DSMOE_F16 ? s->f16 : 1e-1;
@@ -82,7 +82,7 @@ static double most_off(const shape *s, dsmoe_dtype type)
 
 static const dsmoe_dtype caches[] = {DSMOE_F32, DSMOE_F16, DSMOE_Q8_0};
 
-/* Prompts whose pieces are expanded or absorbed, tokens alone, and one form for all. */
+/* Prompts whose pieces are expanded or absorbed, single tokens, and one form for all. */
 static const struct {
     int64_t n_prompt, step;
     bool same_bits;
@@ -127,7 +127,7 @@ static void test_shapes(void **state)
     for (size_t i = 0; i < COUNT(shapes); i++) check_shape(&shapes[i]);
 }
 
-/* Latents and nothing else: kv_lora_rank + qk_rope_head_dim numbers a token and layer. */
+/* Only latents are stored: kv_lora_rank + qk_rope_head_dim numbers per token and layer. */
 static void test_cache_size(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_latent_config.c - config.json of V2 and V3: the public ones, their defaults, and every key that asks for something
- * else than is computed here. */
+/* test_latent_config.c - config.json of V2 and V3: the public ones, their defaults, and every key that
+ * asks for something that is not computed here. */
 #include "support.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "model/config.h"
 #include "same_config.h"
 
-/* ---- a small configuration of either type, with one key changed ----------------------------------- */
+/* ---- a small configuration of V2 or V3, with one key changed -------------------------------------- */
 
 static const char *const common[][2] = {
     {"vocab_size", "512"},
@@ -39,7 +39,7 @@ static const char *const type_keys[] = {"model_type", "architectures", "scoring_
                                         "topk_method"};
 enum { V2, V3, N_TYPES };
 
-/* The text with `key` set to `value`, or left out if that is NULL. */
+/* The text with `key` set to `value`, or without the key if `value` is NULL. */
 static size_t make_text(int type, const char *key, const char *value, char *text, size_t size)
 {
     size_t length = 0;
@@ -72,7 +72,7 @@ static dsmoe_config read_with(int type, const char *key, const char *value)
     return config;
 }
 
-/* One line that names the file, the key and what is wrong with it. */
+/* The message must be one line that names the file and the key and says what is wrong. */
 static void assert_refused(int type, const char *key, const char *value, const char *says)
 {
     char text[4096];
@@ -101,7 +101,7 @@ static void assert_refused(int type, const char *key, const char *value, const c
     "\"pretraining_tp\": 1, \"seq_aux\": true, \"tie_word_embeddings\": false,"                    \
     "\"torch_dtype\": \"bfloat16\", \"use_cache\": true}"
 
-/* DeepSeek-Coder-V2-Lite's is the same. */
+/* DeepSeek-Coder-V2-Lite has the same file. */
 static const char v2_lite[] =
     "{\"architectures\": [\"DeepseekV2ForCausalLM\"], \"model_type\": \"deepseek_v2\","
     "\"aux_loss_alpha\": 0.001, \"bos_token_id\": 100000, \"eos_token_id\": 100001,"
@@ -140,8 +140,8 @@ static const char moonlight[] =
     "\"scoring_func\": \"sigmoid\", \"topk_group\": 1, \"topk_method\": \"noaux_tc\","
     "\"vocab_size\": 163840," HEADS REST;
 
-/* Of its weights only those in bf16 can be read; the file of those in fp8 says so with a key more. The layer that predicts
- * a token more (num_nextn_predict_layers) is not needed, and not used by the public code either. */
+/* Only bf16 weights of this model can be read; the file for fp8 weights has one more key. The layer that
+ * predicts a further token (num_nextn_predict_layers) is not used, as in the public code. */
 #define V3_KEYS                                                                                    \
     "{\"architectures\": [\"DeepseekV3ForCausalLM\"], \"model_type\": \"deepseek_v3\","            \
     "\"bos_token_id\": 0, \"eos_token_id\": 1, \"first_k_dense_replace\": 3,"                      \
@@ -177,7 +177,7 @@ static void test_public(void **state)
     read = parse(moonlight);
     assert_int_equal(dsmoe_config_preset("moonlight", &preset, NULL), DSMOE_OK);
     assert_same_config(&read, &preset);
-    /* Billions of parameters, in all and for a token, as published. */
+    /* Parameters in billions, in total and active per token, as published. */
     const struct {
         const char *text;
         double total, active;
@@ -200,7 +200,7 @@ static void test_public(void **state)
                                        "bf16, or a GGUF file");
 }
 
-/* ---- what is accepted --------------------------------------------------------------------------- */
+/* ---- accepted configurations -------------------------------------------------------------------- */
 
 static void test_defaults(void **state)
 {
@@ -240,9 +240,9 @@ static void test_accepted(void **state)
     (void)state;
     const char *const pairs[][2] = {
         {"moe_layer_freq", "2"},
-        {"first_k_dense_replace", "100"}, /* beyond the last layer: every layer is dense */
+        {"first_k_dense_replace", "100"}, /* more than the layers: all are dense */
         {"n_shared_experts", "null"},
-        {"head_dim", "64"}, /* newer files name the part that turns */
+        {"head_dim", "64"}, /* in newer files the part with rotary positions */
         {"qk_head_dim", "24"},
         {"rope_interleave", "true"},
         {"layer_types", "[\"full_attention\", \"full_attention\", \"full_attention\","
@@ -266,7 +266,7 @@ static void test_accepted(void **state)
         for (size_t i = 0; i < COUNT(pairs); i++) read_with(type, pairs[i][0], pairs[i][1]);
 }
 
-/* The newer place of rope_theta and rope_scaling. */
+/* In newer files rope_theta and rope_scaling are here. */
 static void test_rope_parameters(void **state)
 {
     (void)state;
@@ -291,7 +291,7 @@ static void test_rope_parameters(void **state)
                    "rope_parameters are both given");
 }
 
-/* Which layers are dense, in the newer spelling. */
+/* The newer way to say which layers are dense. */
 static void test_mlp_layer_types(void **state)
 {
     (void)state;
@@ -304,15 +304,16 @@ static void test_mlp_layer_types(void **state)
             read_with(type, "moe_layer_freq", "2, \"mlp_layer_types\": [" D "," D "," S "," D "]");
         assert_false(dsmoe_config_layer_is_moe(&c, 1));
         assert_true(dsmoe_config_layer_is_moe(&c, 2));
-        assert_refused(type, "mlp_layer_types", "[" D "," D "," S "," S "]",
-                       "first_k_dense_replace 1 and moe_layer_freq 1 at layer 1, which is sparse");
+        assert_refused(
+            type, "mlp_layer_types", "[" D "," D "," S "," S "]",
+            "first_k_dense_replace 1 and moe_layer_freq 1 at layer 1, which they make sparse");
         assert_refused(type, "mlp_layer_types", "[" D "," S "," S "]", "3 items");
         assert_refused(type, "mlp_layer_types", "\"dense\"", "an array");
         assert_refused(type, "mlp_layer_types", "[" D "," S ",7," S "]",
                        "\"dense\" and \"sparse\"");
         assert_refused(type, "mlp_layer_types", "[" D "," S ",\"moe\"," S "]", "\"sparse\" only");
     }
-    /* It alone: the file has no first_k_dense_replace. */
+    /* The key alone, without first_k_dense_replace. */
     static const char alone[] =
         "{\"model_type\": \"deepseek_v3\", \"vocab_size\": 64, \"hidden_size\": 16,"
         "\"intermediate_size\": 24, \"moe_intermediate_size\": 8, \"num_hidden_layers\": 3,"
@@ -352,7 +353,7 @@ static void test_unsupported(void **state)
                        "full_attention");
         assert_refused(type, "layer_types", "[]", "0 items");
         assert_refused(type, "compression_config", "{}", "bf16");
-        assert_refused(type, "index_topk", "2048", "all tokens before");
+        assert_refused(type, "index_topk", "2048", "all earlier tokens");
         assert_refused(type, "quantization_config", "{\"quant_method\": \"fp8\"}", "bf16");
         assert_refused(type, "quantization_config", "7", "bf16");
         assert_refused(type, "num_key_value_heads", "2", "num_attention_heads 4");
@@ -373,7 +374,7 @@ static void test_unsupported(void **state)
     assert_refused(V3, "model_type", "\"deepseek_v32\"", "deepseek_v32");
 }
 
-/* S07 for the keys of these types. */
+/* Case S07 for the keys of these types. */
 static void test_wrong_kind(void **state)
 {
     (void)state;
@@ -448,7 +449,7 @@ static void test_impossible(void **state)
     assert_non_null(strstr(error.message, "topk_group 2 of 4 groups of 2 experts"));
 }
 
-/* A program's own configuration with numbers that name nothing. */
+/* A program's own configuration with numbers that are no valid choice. */
 static void test_choices(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_latent_gguf.c - models with latent attention as GGUF files of either layout: read, written, and
- * made folders again, every number in its place. */
+/* test_latent_gguf.c - models with latent attention as GGUF files of both layouts: read, written, and
+ * converted back to folders, with every number in its place. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -46,7 +46,7 @@ static dsmoe_config folder_config(const char *folder)
     return config_of(tiny_path(folder, "config.json"));
 }
 
-/* All tensors of two folders, bit by bit. */
+/* All tensors of two folders must be the same, bit by bit. */
 static void assert_same_tensors(const char *a, const char *b)
 {
     shards *left, *right;
@@ -68,7 +68,8 @@ static void assert_same_tensors(const char *a, const char *b)
 
 /* ---- the tiny models of each kind ------------------------------------------------------------ */
 
-/* What others write, in either layout, is the folder's model, and becomes the folder again. */
+/* Files of other writers, in both layouts, give the folder's model and can be converted back to the
+ * folder. */
 static void test_read(void **state)
 {
     (void)state;
@@ -89,7 +90,8 @@ static void test_read(void **state)
         }
 }
 
-/* What is written here has the tensors of the new layout, in their order of numbers, and comes back. */
+/* Our files have the tensors of the new layout with numbers in the right order, and can be converted
+ * back. */
 static void test_write(void **state)
 {
     (void)state;
@@ -134,7 +136,7 @@ static double number_of(const gguf *file, const char *key)
     return value;
 }
 
-/* The keys by which other readers compute the same. */
+/* The keys that other readers need to compute the same. */
 static void test_keys(void **state)
 {
     (void)state;
@@ -165,7 +167,7 @@ static void test_keys(void **state)
     gguf_close(file);
     tiny_remove(in("b.gguf"));
 
-    /* V2 does not scale what it renormalises, but readers do. */
+    /* V2 does not scale normalised weights, but other readers do. */
     convert(data("v2_plain"), in("b.gguf"), NULL);
     file = open_gguf(in("b.gguf"));
     assert_true(number_of(file, "deepseek2.expert_weights_scale") == 1);
@@ -189,7 +191,7 @@ static void test_keys(void **state)
     REMOVE("b.gguf");
 }
 
-/* A model in two files, the second with nothing but a half of kv_b_proj. */
+/* A model in two files; the second has only one half of kv_b_proj. */
 static void test_split_file(void **state)
 {
     (void)state;
@@ -210,7 +212,7 @@ static void test_split_file(void **state)
     REMOVE("whole.gguf", "m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "c");
 }
 
-/* Tensors of both layouts: the keys say which are meant, the others are extra. */
+/* With the tensors of both layouts, the keys decide which are used; the rest is extra. */
 static void test_both_layouts(void **state)
 {
     (void)state;
@@ -227,7 +229,7 @@ static void test_both_layouts(void **state)
     }
 }
 
-/* What newer and older files may leave out, or have beside. */
+/* Keys that newer and older files may lack or have in addition. */
 static void test_other_files(void **state)
 {
     (void)state;
@@ -235,7 +237,7 @@ static void test_other_files(void **state)
         {"deepseek2.vocab_size", MADE_ABSENT, 0, NULL},
         {"deepseek2.attention.head_count_kv", MADE_ABSENT, 0, NULL},
         {"deepseek2.attention.key_length", MADE_ABSENT, 0, NULL},
-        {"deepseek2.expert_weights_scale", MADE_F32, 0, NULL}, /* none */
+        {"deepseek2.expert_weights_scale", MADE_F32, 0, NULL}, /* 0: no scale */
         {"deepseek2.expert_gating_func", MADE_U32, 1, NULL},
         {"deepseek2.expert_group_count", MADE_U32, 1, NULL},
         {"deepseek2.expert_group_used_count", MADE_U32, 1, NULL},
@@ -248,7 +250,7 @@ static void test_other_files(void **state)
     dsmoe_config is = config_of(in("b.gguf")), should_be = folder_config(data("v2_lite"));
     assert_same_config(&is, &should_be);
 
-    /* A layer that looks further ahead comes last and is not run. */
+    /* A layer for predicting further tokens is the last one and is not run. */
     static const made_key ahead[] = {{"deepseek2.nextn_predict_layers", MADE_U32, 1, NULL}};
     latent_gguf_write(data("v2_lite"), in("b.gguf"),
                       &(latent_gguf_options){.keys = ahead, .n_keys = 1});
@@ -257,7 +259,7 @@ static void test_other_files(void **state)
     assert_true(dsmoe_model_extra_count(model) > 0);
     dsmoe_model_free(model);
 
-    /* Files that do not say how YaRN scales. */
+    /* Files without the keys that say how YaRN scales. */
     static const made_key silent[] = {
         {"deepseek2.rope.scaling.yarn_log_multiplier", MADE_ABSENT, 0, NULL},
         {"deepseek2.rope.scaling.original_context_length", MADE_ABSENT, 0, NULL}};
@@ -271,7 +273,7 @@ static void test_other_files(void **state)
 
 /* ---- types ----------------------------------------------------------------------------------- */
 
-/* Rows as of the released models: those of k_b_proj are too short for blocks of 256. */
+/* Row lengths as in the released models: rows of k_b_proj are too short for blocks of 256. */
 static dsmoe_config blocky_latent(void)
 {
     dsmoe_config c;
@@ -295,7 +297,7 @@ static void assert_type(const gguf *file, const char *name, dsmoe_dtype type)
         fail_msg("%s is %s, not %s", name, dsmoe_dtype_name(t->type), dsmoe_dtype_name(type));
 }
 
-/* As the public tool has them: nothing of kv_b_proj gets more bits, if it is split. */
+/* As in the public tool: no part of kv_b_proj gets more bits if it is split. */
 static void test_mixture(void **state)
 {
     (void)state;
@@ -325,15 +327,16 @@ static void test_mixture(void **state)
     REMOVE("a", "b.gguf");
 }
 
-/* Row i of a tensor of a GGUF file as float32. */
+/* Row i of a GGUF tensor as float32. */
 static void row_of(const gguf_tensor *t, int64_t row, float *out)
 {
     int64_t width = t->shape[t->n_dims - 1];
     kernels_get()->dtypes[t->type].widen(width, t->data + row * dtype_bytes(t->type, width), out);
 }
 
-/* An old file of blocks: rows of v_b_proj are rows of kv_b_proj, byte by byte; columns cannot stay blocks,
- * and are float16. Back in a folder both are what the blocks say. */
+/* A quantised file in the old layout: rows of v_b_proj are copied from kv_b_proj byte by byte. Columns of
+ * kv_b_proj cannot stay quantised and become float16. A folder made from the file has the dequantised
+ * numbers. */
 static void test_old_blocks(void **state)
 {
     (void)state;
@@ -384,7 +387,7 @@ static void test_old_blocks(void **state)
     REMOVE("a");
 }
 
-/* A fresh file has the numbers of a fresh folder. */
+/* A newly initialised file has the same numbers as a newly initialised folder. */
 static void test_fresh(void **state)
 {
     (void)state;
@@ -418,7 +421,7 @@ static void test_fresh(void **state)
     REMOVE("a", "b.gguf", "fresh.gguf");
 }
 
-/* Importances of heads: a column that alone matters is kept best. */
+/* Importances of heads: the only column that matters is kept best. */
 static void test_importance(void **state)
 {
     (void)state;
@@ -470,7 +473,7 @@ static void test_importance(void **state)
     REMOVE("a", "exact.gguf", "m.gguf", "b.gguf", "c.gguf");
 }
 
-/* ---- what a file cannot say ------------------------------------------------------------------ */
+/* ---- configurations that a file cannot express ----------------------------------------------- */
 
 static void test_refused(void **state)
 {

@@ -1,5 +1,5 @@
-/* test_latent_gguf_hostile.c - GGUF files of the architecture deepseek2 that are not the models they say:
- * ranks and widths that cannot be, halves that are missing, gates that nobody has. */
+/* test_latent_gguf_hostile.c - GGUF files of the architecture deepseek2 that are not the models they claim
+ * to be: impossible ranks and widths, missing halves, unknown gates. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static void check_key(const char *folder, bool old, made_key key, dsmoe_status s
     must_fail(status, message);
 }
 
-/* Sizes that are none, or more than any model has, in either layout. */
+/* Sizes that are 0, or larger than any model's, in both layouts. */
 static void test_bad_sizes(void **state)
 {
     (void)state;
@@ -201,10 +201,10 @@ static void test_bad_tensors(void **state)
     check_tensor("v3_gate", false, "blk.2.exp_probs_b.bias");
     latent_gguf_write(TEST_DATA "/lm_v2/v2_lite", made,
                       &(latent_gguf_options){.longer = "blk.0.attn_k_b.weight"});
-    must_fail(DSMOE_ERROR_FORMAT, "[5, 24, 16]; by the metadata it is [4, 24, 16]");
+    must_fail(DSMOE_ERROR_FORMAT, "[5, 24, 16], but the metadata requires [4, 24, 16]");
 }
 
-/* Ranks and widths that are possible, but not these tensors': nothing of that size is allocated. */
+/* Possible ranks and widths that the tensors do not have: nothing of that size is allocated. */
 static void test_lies_cost_nothing(void **state)
 {
     (void)state;

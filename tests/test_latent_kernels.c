@@ -1,5 +1,6 @@
-/* test_latent_kernels.c - latents of every type of a cache: every set's scores and sums against sums in double over what
- * the rows hold, at odd sizes, and what a query gets alone and in company. */
+/* test_latent_kernels.c - latents in every type of cache: scores and sums of every set of kernels against
+ * sums in double over the rows' values, at odd sizes, and whether a query gets the same alone and with
+ * others. */
 #include "operands.h"
 
 #include <float.h>
@@ -13,14 +14,15 @@ static const int64_t widths[] = {1,  2,   7,   16,  31,  32,  33,  40,  64,
                                  96, 131, 160, 255, 256, 257, 288, 300, 576};
 static const int64_t counts[] = {1, 2, 15, 17, 63, 64};
 
-/* Rows of a cache, queries, weights, and all memory that kernels want; nothing after the rows where a sanitizer watches. */
+/* Rows of a cache, queries, weights, and all memory that the kernels need. A sanitizer sees reads after
+ * the rows. */
 typedef struct latent_case {
     const latent_kernels *lk;
     dsmoe_dtype type;
     int64_t m, n, width;
-    unsigned char *memory, *rows; /* in the type */
+    unsigned char *memory, *rows; /* stored in the type */
     float *kept;                  /* [n, width] the same as float32 */
-    float *q, *weights;           /* [m, width] and [m, LATENT_KEYS], 0 after the first n */
+    float *q, *weights;           /* [m, width]; [m, LATENT_KEYS], 0 after the first n */
     float *packed, *panel;
     float *scores; /* [m, LATENT_KEYS] */
 } latent_case;
@@ -96,7 +98,7 @@ static void for_each_case(case_test *test, const int64_t *queries, size_t n_quer
                 }
 }
 
-/* ---- how far integers may be off ------------------------------------------------------------- */
+/* ---- error bounds for integers --------------------------------------------------------------- */
 
 static double largest_in(const float *row, int64_t width, int64_t first)
 {
@@ -106,14 +108,15 @@ static double largest_in(const float *row, int64_t width, int64_t first)
     return most;
 }
 
-/* One step of a row: of Q8_0 the largest scale counts, which its largest number may not reach by half a code. */
+/* One step of a row. For Q8_0 the largest scale counts, and the largest number may be half a code below
+ * it. */
 static double step_of(const latent_case *c, int64_t j, int64_t first)
 {
     if (c->type == DSMOE_F32) return 0;
     return largest_in(c->kept + j * c->width, c->width, first) * 1.01 / 4064;
 }
 
-/* What kernels.h allows beyond the rounding of float32, for query i and row j. */
+/* The error that kernels.h allows in addition to float32 rounding, for query i and row j. */
 static double score_slack(const latent_case *c, int64_t i, int64_t j)
 {
     const float *q = c->q + i * c->width, *row = c->kept + j * c->width;
@@ -126,7 +129,7 @@ static double score_slack(const latent_case *c, int64_t i, int64_t j)
     return slack;
 }
 
-/* The same for sums of query i in the stretch that begins with column `first`. */
+/* The same for sums of query i in the stretch that starts at column `first`. */
 static double sum_slack(const latent_case *c, int64_t i, int64_t first)
 {
     double largest = 0, slack = 0;
@@ -168,7 +171,7 @@ static void check_scores(const kernels *set, latent_case *c)
     check_near_scores(set, c);
 }
 
-/* Sums of some columns go on from what is there, and nothing after them is written. */
+/* Sums of some of the columns are added to the existing values; nothing is written after them. */
 static void check_sums(const kernels *set, latent_case *c)
 {
     int64_t n_sums = c->width > 8 ? c->width - c->width / 9 : c->width;
@@ -201,7 +204,8 @@ static void test_sums(void **state)
     (void)state, for_each_case(check_sums, few_queries, COUNT(few_queries));
 }
 
-/* Rows of float32 are taken as those of the type that hold the same numbers, in a panel that any other filled before. */
+/* Rows given as float32 give the same as rows of the type with the same numbers, in a panel that held
+ * other rows before. */
 static void check_floats(const kernels *set, latent_case *c)
 {
     int64_t apart = c->width + 3;
@@ -221,9 +225,9 @@ static void test_floats(void **state)
     (void)state, for_each_case(check_floats, few_queries, COUNT(few_queries));
 }
 
-/* ---- company ---------------------------------------------------------------------------------- */
+/* ---- queries alone and together --------------------------------------------------------------- */
 
-/* The last query alone, over the rows that it sees, has the bits that it has among others. */
+/* The last query alone, with only the rows that it sees, has the same bits as among others. */
 static void check_company(const kernels *set, latent_case *c)
 {
     int64_t last = c->m - 1, seen = c->n > 2 ? c->n - 2 : c->n, width = c->width;
@@ -257,9 +261,9 @@ static void test_company(void **state)
     (void)state, for_each_case(check_company, many, COUNT(many));
 }
 
-/* ---- numbers that are none -------------------------------------------------------------------- */
+/* ---- NaN and infinity ------------------------------------------------------------------------- */
 
-/* A NaN in a row, or in a query, shows in its own scores and nowhere else. */
+/* A NaN in a row or a query affects only its own scores. */
 static void nan_set(const kernels *set)
 {
     for (size_t t = 0; t < COUNT(types); t++) {
@@ -280,7 +284,7 @@ static void nan_set(const kernels *set)
 
 static void test_nan(void **state) { (void)state, for_each_set(nan_set); }
 
-/* Rows and queries of any size: zeros, and numbers near the ends of float16. */
+/* Rows and queries of any magnitude: zeros, and numbers close to the limits of float16. */
 static void size_set(const kernels *set)
 {
     static const float sizes[] = {0.0f, 1e-7f, 1e-5f, 1e-3f, 1e4f};

@@ -1,5 +1,5 @@
-/* test_latent_model.c - models with latent attention and the gates of V2 and V3 against plain double arithmetic: one of
- * each kind, and random odd shapes. */
+/* test_latent_model.c - models with latent attention and the gates of V2 and V3 against plain double
+ * arithmetic: one model of each kind, and random odd shapes. */
 #include "support.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ static void groups_of_v2(dsmoe_config *c)
     c->routed_scaling_factor = 16;
 }
 
-/* V2 leaves the scale out where weights are normalised. */
+/* V2 does not use the scaling factor when weights are normalised. */
 static void normalised(dsmoe_config *c)
 {
     c->norm_topk_prob = true;
@@ -68,7 +68,7 @@ static void v3_not_normalised(dsmoe_config *c)
 {
     *c = made_v3_config();
     c->norm_topk_prob = false;
-    c->rms_norm_eps = 1e-3; /* not that of the norms inside attention */
+    c->rms_norm_eps = 1e-3; /* the inner norms keep theirs */
 }
 
 static const struct {
@@ -158,7 +158,7 @@ static dsmoe_config pick_config(uint64_t *r)
     return c;
 }
 
-/* Large gate values and few tokens let float32 be off by more here and there. */
+/* With large gate values and few tokens some float32 errors are larger. */
 static void test_random_shapes(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_linear_backward.c - dx of linear layers, however it is cut into rows and columns: against sums in double, and the
- * same bits for any number of threads. */
+/* test_linear_backward.c - dx of linear layers, for any division into rows and columns: against sums in
+ * double, and the same bits for any number of threads. */
 #include "support.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 enum { N_OUT = 40, MOST_THREADS = 3 };
 
-/* Two layers over the same input, the second in blocks where n_in allows it. */
+/* Two layers with the same input; the second is quantised if n_in allows it. */
 typedef struct two {
     int64_t n_rows, n_in;
     floats w[2], dy[2], x;

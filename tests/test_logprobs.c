@@ -1,5 +1,5 @@
-/* test_logprobs.c - log probabilities against the plain formula in long double, the order of the
- * likeliest against sorting, and what is refused. */
+/* test_logprobs.c - log probabilities against the plain formula in long double, the order of the most
+ * likely tokens against sorting, and refused arguments. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -28,7 +28,7 @@ static dsmoe_logprobs compute(const float *logits, int64_t n, int32_t token, int
     return result;
 }
 
-/* log p = logit - largest - log Σ e^(logit - largest): what is taken from a logit, in two parts that
+/* log p = logit - largest - log Σ e^(logit - largest). The two terms to subtract are kept apart, as they
  * may differ too much in size to be added. */
 typedef struct normaliser {
     long double largest, log_sum;
@@ -67,7 +67,7 @@ static int compare(const void *left, const void *right)
     return (a->id > b->id) - (a->id < b->id);
 }
 
-/* Every number of a row for one token and several n_top. */
+/* Checks every number for one row and token, with several n_top. */
 static void check_row(const float *logits, int64_t n, int32_t token)
 {
     normaliser z = normalise(logits, n);
@@ -102,7 +102,7 @@ static void check_row(const float *logits, int64_t n, int32_t token)
 static void test_small(void **state)
 {
     (void)state;
-    /* Probabilities 1/2, 1/4, 1/8 and twice 1/16. */
+    /* Probabilities 1/2, 1/4, 1/8 and two of 1/16. */
     static const float logits[] = {(float)-1.3862943611198906, (float)-2.772588722239781,
                                    (float)-0.6931471805599453, (float)-2.0794415416798357,
                                    (float)-2.772588722239781};
@@ -126,7 +126,7 @@ static void test_random_rows(void **state)
     for (size_t s = 0; s < COUNT(sizes); s++) {
         for (uint64_t round = 0; round < 30; round++) {
             rng_normal(logits, sizes[s], 7, round, 0, round % 3 == 0 ? 30.0f : 3.0f);
-            if (round % 3 == 1) /* many equals */
+            if (round % 3 == 1) /* many equal logits */
                 for (int64_t i = 0; i < sizes[s]; i++) logits[i] = roundf(logits[i]);
             int32_t token = (int32_t)(rng_bits(8, 0, round) % (uint64_t)sizes[s]);
             check_row(logits, sizes[s], token);
@@ -134,7 +134,7 @@ static void test_random_rows(void **state)
     }
 }
 
-/* The size of a real vocabulary; falling and rising rows are the extremes of the ranking. */
+/* The size of a real vocabulary. Falling and rising rows are the extreme cases for the ranking. */
 static void test_large_vocabulary(void **state)
 {
     (void)state;
@@ -152,7 +152,7 @@ static void test_large_vocabulary(void **state)
     free(logits);
 }
 
-/* Neither overflow nor a loss of what is left of 1. */
+/* No overflow, and no loss of the difference between p and 1. */
 static void test_extremes(void **state)
 {
     (void)state;
@@ -165,7 +165,7 @@ static void test_extremes(void **state)
     for (size_t i = 0; i < COUNT(rows); i++)
         for (int32_t token = 0; token < 4; token++) check_row(rows[i], 4, token);
     dsmoe_logprobs l = compute(rows[3], 4, 1, 3);
-    assert_int_equal(l.n_top, 1); /* those that cannot come are not listed */
+    assert_int_equal(l.n_top, 1); /* impossible tokens are left out */
     assert_true(l.token.logprob == 0 && !signbit(l.token.logprob));
     l = compute(rows[0], 4, 2, 0);
     assert_true(l.token.logprob < -1e38 && l.token.logprob > -INFINITY);
@@ -173,7 +173,7 @@ static void test_extremes(void **state)
     assert_near(l.token.logprob, -log1p(3 * exp(-30)));
 }
 
-/* What the sampler is told does not matter to them: the row is the model's own. */
+/* The sampler's settings do not affect log probabilities: they are computed from the model's own logits. */
 static void test_of_a_picked_token(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_losses.c - what a comparison measures of its models: each loss has a name of its own and a probe, and only
- * what makes sense for a model is asked of it. */
+/* test_losses.c - the losses that a comparison measures: each has its own name and probe, and a model is
+ * asked only for those that make sense for it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@ static void test_names(void **state)
     char name[LOSS_NAME];
     for (int i = 0; i < N_LOSSES; i++) assert_int_equal(loss_find(loss_name(i, name)), i);
     assert_int_equal(loss_find("nothing"), -1);
-    /* as folders of earlier versions have them */
+    /* names as in folders of earlier versions */
     assert_int_equal(loss_find("plain"), LOSS_PLAIN);
     assert_int_equal(loss_find("mask 4/16"), LOSS_MASK + 4);
     assert_int_equal(loss_find("replaced"), LOSS_REPLACED);
@@ -54,10 +54,10 @@ static void test_asked(void **state)
 {
     (void)state;
     assert_int_equal(count_asked("dense", false), 1);
-    assert_int_equal(count_asked("gshard", false), 9); /* plain, four masks, in both readings */
+    assert_int_equal(count_asked("gshard", false), 9); /* plain, 4 masks, each in two ways */
     assert_int_equal(count_asked("gshard", true), 5);
-    assert_int_equal(count_asked("fine-m2", false), 2);      /* and the shared one replaced */
-    assert_int_equal(count_asked("deepseekmoe", false), 16); /* and six numbers of experts */
+    assert_int_equal(count_asked("fine-m2", false), 2);      /* plain, shared expert replaced */
+    assert_int_equal(count_asked("deepseekmoe", false), 16); /* also with 1 to 6 experts */
     assert_int_equal(count_asked("deepseekmoe", true), 12);
 }
 

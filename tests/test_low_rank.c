@@ -1,4 +1,5 @@
-/* test_low_rank.c - low-rank additions to products: the numbers, who meets which, and the same bits in any company. */
+/* test_low_rank.c - low-rank additions to products: the numbers, which rows use which adapter, and the
+ * same bits alone and together. */
 #include "support.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@
 
 enum { N_IN = 64, N_OUT = 40, N_ROWS = 300, RANK = 5, WIDTH = 2 * RANK + 3 };
 
-/* Two adapters for one matrix; the ranks differ. */
+/* Two adapters for one matrix, with different ranks. */
 typedef struct two {
     floats a[2], b[2];
     unsigned char *a_stored[2], *panels[2];
@@ -33,7 +34,7 @@ static void two_make(two *t)
     }
 }
 
-/* Numbers become those that the type has, */
+/* Rounds all numbers to the type. */
 static void two_round(two *t, dsmoe_dtype type)
 {
     unsigned char bytes[4];
@@ -46,7 +47,7 @@ static void two_round(two *t, dsmoe_dtype type)
         }
 }
 
-/* and from now on they lie in that type, B in panels, and nowhere else. */
+/* From now on the numbers are stored in the type only, B in panels. */
 static void two_store(two *t, dsmoe_dtype type)
 {
     int64_t size = dtype_bytes(type, 1);
@@ -79,7 +80,7 @@ static void two_free(two *t)
     }
 }
 
-/* Rows 0 … 9 meet the first, 10 … 19 none, 20 … 199 both, the rest the second. */
+/* Rows 0 … 9 use the first adapter, 10 … 19 none, 20 … 199 both, the rest the second. */
 static int make_ranges(const two *t, adapter_range *list)
 {
     const adapter_range all[] = {{&t->adapters[0], 2.0f, 0, 10},
@@ -166,7 +167,7 @@ static void run(const bench *b, int64_t first, int64_t n, int n_threads, float *
     linear_run(&p, 1, b->threads, n_threads);
 }
 
-/* Some rows by themselves, for types whose products keep a row's bits. */
+/* Computes some rows alone, for types whose products keep a row's bits. */
 static void check_company(bench *b, int n_threads, const float *y)
 {
     floats alone = floats_make(6 * N_OUT, 0);
@@ -179,7 +180,7 @@ static void check_company(bench *b, int n_threads, const float *y)
     floats_free(alone);
 }
 
-/* Of an adapter that changes, in float32, and of one that is stored in a type and has the same bits. */
+/* An adapter in float32, as it is trained, and one stored in a type, with the same bits. */
 static void check_product(dsmoe_dtype type, dsmoe_dtype stored)
 {
     enum { THREADS = 3 };
@@ -219,7 +220,7 @@ static void test_products(void **state)
     check_product(DSMOE_Q5_0, DSMOE_BF16);
 }
 
-/* B of zeros changes no bit. */
+/* If B is zero, no bit changes. */
 static void test_zeros(void **state)
 {
     (void)state;
@@ -238,7 +239,7 @@ static void test_zeros(void **state)
 
 /* ---- a layer ------------------------------------------------------------------------------- */
 
-/* The layer's matrices but the router's, numbered from 1 on. */
+/* Numbers the layer's matrices, except the router, from 1. */
 static void number_experts(dsmoe_layer *layer)
 {
     int32_t id = 0;
@@ -267,7 +268,7 @@ static float *random_part(int64_t n, int id, int which)
     return made;
 }
 
-/* A layer whose weights are merged gives the same, for the tokens that meet the adapter. */
+/* For tokens that use the adapter, a layer with merged weights gives the same. */
 static void test_layer(void **state)
 {
     (void)state;
@@ -303,7 +304,7 @@ static void test_layer(void **state)
         int64_t width = id > 12 ? 32 : 16;
         merge(list[id].data, &of[id], down ? 24 : width, down ? width : 24);
     }
-    f.layer->low_rank_width = 0; /* as its workspace was measured */
+    f.layer->low_rank_width = 0; /* so that the workspace size fits again */
     fixture_infer(&f);
     assert_true(worst_distance(y.at, bare.at, FIRST * 24) < 1e-6);
     assert_true(worst_distance(y.at + FIRST * 24, f.y + FIRST * 24, (f.n_tokens - FIRST) * 24) <

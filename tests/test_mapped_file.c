@@ -1,7 +1,9 @@
-/* test_mapped_file.c - files that change while they are in use: no signal, and everyone who asks is told;
- * what was read is not affected. What is not such a file goes to the handler the program had.
+/* test_mapped_file.c - files that change while they are in use: there is no signal, every later check
+ * reports it, and data that was already read is not affected. A fault in any other file goes to the
+ * program's own handler.
  *
- * The tests of that run first, each in a process of its own: the handler is installed once. */
+ * The tests of those handlers run first, each in a process of its own, as our handler is installed only
+ * once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -69,7 +71,7 @@ static void exit_if_expected(int number, siginfo_t *info, void *context)
 
 static void exit_called(int number) { _exit(number == SIGBUS ? CALLED : WRONG); }
 
-/* Touches a file without a guard that is gone. */
+/* Touches the missing part of a file that is not guarded. */
 static void touch_foreign(void)
 {
     mapped_file guarded = open_guarded("guarded");
@@ -99,7 +101,7 @@ static void with_default_foreign(void)
 
 static void with_ignored_foreign(void)
 {
-    signal(SIGBUS, SIG_IGN); /* which the system does not allow for a fault */
+    signal(SIGBUS, SIG_IGN); /* has no effect on a fault */
     touch_foreign();
 }
 
@@ -147,7 +149,7 @@ static void sent_to_ignored(void)
     _exit(FINE);
 }
 
-/* Flags say how a function is called, and here is none. */
+/* Flags describe how a function is called, but here there is no function. */
 static void with_flags(void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_SIGINFO};
@@ -174,7 +176,7 @@ static void sent_to_ignored_and_details(void)
     _exit(FINE);
 }
 
-/* The linker sends the library's calls here: a thread can be held inside one. */
+/* The linker sends the library's calls here, so that a thread can be held inside one. */
 int __real_sigaction(int number, const struct sigaction *action, struct sigaction *before);
 int __wrap_sigaction(int number, const struct sigaction *action, struct sigaction *before);
 static _Thread_local bool is_held;
@@ -195,7 +197,7 @@ static void *open_and_stay(void *context)
     return NULL;
 }
 
-/* In a child of fork there is no other thread that could finish what it began. */
+/* In a child of fork, the parent's other threads cannot finish what they began. */
 static void child_of_many(void)
 {
     pthread_t thread;
@@ -224,7 +226,7 @@ static void test_other_handlers(void **state)
     static const struct {
         const char *name;
         void (*run)(void);
-        int code, signal; /* how it must end */
+        int code, signal; /* how the process must end */
     } cases[] = {
         {"a fault without a handler", with_default_foreign, 0, SIGBUS},
         {"a fault though ignored", with_ignored_foreign, 0, SIGBUS},
@@ -247,7 +249,7 @@ static void test_other_handlers(void **state)
         assert_true(child >= 0);
         if (child == 0) {
             setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-            alarm(60); /* a handler that never ends would be one */
+            alarm(60); /* ends a handler that loops */
             cases[i].run();
             _exit(WRONG);
         }
@@ -274,7 +276,7 @@ static void test_truncated(void **state)
         assert_int_equal(truncate(in_directory("file"), sizes[i]), 0);
         assert_int_equal(sum(file.bytes, SIZE), 7 * sizes[i]);
         assert_false(mapped_file_intact(&file));
-        /* What was missing once stays so. */
+        /* A file that lost a part once stays damaged. */
         write_sevens("file");
         assert_false(mapped_file_intact(&file));
         mapped_file_close(&file);
@@ -286,21 +288,21 @@ static void test_still_whole(void **state)
     (void)state;
     write_sevens("file");
     mapped_file file = open_guarded("file");
-    /* Who may read it does not matter to one who does. */
+    /* Changed permissions do not affect an open file. */
     assert_int_equal(chmod(in_directory("file"), 0400), 0);
     assert_int_equal(link(in_directory("file"), in_directory("link")), 0);
     assert_true(mapped_file_intact(&file));
-    /* Another file in its place is another file. */
+    /* A file that is renamed over the name is another file. */
     write_text("other", "short");
     assert_int_equal(rename(in_directory("other"), in_directory("file")), 0);
     assert_int_equal(sum(file.bytes, SIZE), 7 * SIZE);
     assert_true(mapped_file_intact(&file));
     mapped_file_close(&file);
-    mapped_file_close(&file); /* zeros now */
+    mapped_file_close(&file); /* it is zeroed now */
     assert_true(mapped_file_intact(&file));
 }
 
-/* Written to long ago: clocks of files may be coarse. */
+/* A file that was written long ago, as file timestamps may be coarse. */
 static mapped_file open_old(const char *name)
 {
     static const struct timespec old[2] = {{1000000000, 5}, {1000000000, 5}};
@@ -321,16 +323,16 @@ static void test_rewritten(void **state)
     mapped_file file = open_old("file");
     assert_true(mapped_file_intact(&file));
     int out = open(in_directory("file"), O_WRONLY);
-    assert_int_equal(pwrite(out, "other", 5, 100), 5); /* as long as before */
+    assert_int_equal(pwrite(out, "other", 5, 100), 5); /* the length stays */
     close(out);
     assert_changed(&file);
     file = open_old("file");
-    write_sevens("file"); /* the same again: nobody can tell */
+    write_sevens("file"); /* the same bytes, but that is not checked */
     assert_changed(&file);
     file = open_old("file");
     assert_int_equal(truncate(in_directory("file"), 2 * SIZE), 0);
     assert_changed(&file);
-    /* A change of which the clock says nothing. */
+    /* A change that keeps the timestamp. */
     file = open_old("file");
     assert_int_equal(truncate(in_directory("file"), 2 * SIZE), 0);
     assert_int_equal(futimens(file.source.descriptor,
@@ -341,7 +343,7 @@ static void test_rewritten(void **state)
 
 /* ---- files that are read -------------------------------------------------------------------- */
 
-/* What was read is there, whatever becomes of the file. */
+/* What was read stays available, whatever happens to the file. */
 static void test_tokenizer_text(void **state)
 {
     (void)state;
@@ -356,7 +358,7 @@ static void test_tokenizer_text(void **state)
     tokenizer_files_close(&files);
 }
 
-/* A log that is cut while it is read is an error, one that grows is not. */
+/* A log that is cut while it is read is an error; one that grows is not. */
 static void test_lines(void **state)
 {
     (void)state;
@@ -386,7 +388,7 @@ static void test_lines(void **state)
     free(text);
 }
 
-/* The linker sends the library's calls here: a file may be cut between two of them. */
+/* The linker sends the library's calls here, so that a file can be cut between two reads. */
 ssize_t __real_read(int descriptor, void *bytes, size_t size);
 ssize_t __wrap_read(int descriptor, void *bytes, size_t size);
 static const char *cut_at_read;
@@ -419,7 +421,7 @@ static void test_whole_file(void **state)
     whole_file_free(&file);
 }
 
-/* More than one block of guards holds. */
+/* More files than one chunk of guards holds. */
 static void test_many(void **state)
 {
     (void)state;
@@ -472,7 +474,7 @@ static void *work(void *context)
     return NULL;
 }
 
-/* Threads that open, lose and close files at the same time see their own only. */
+/* Threads that open, lose and close files at the same time see only their own files. */
 static void test_threads(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_memory.c - what a model costs: opening one reads headers, running one takes the memory of its
- * sequence, and the weights stay in the files; training one takes what was stated before. The kernel says how much of the process is memory of
- * its own (RssAnon) and how much are pages of files (RssFile). */
+/* test_memory.c - the memory that a model takes: opening one reads the headers, running one takes the
+ * memory of its sequence while the weights stay in the files, and training takes what was stated before.
+ * The kernel reports the process's own memory (RssAnon) and pages of files (RssFile). */
 #include "support.h"
 
 #include <stdio.h>
@@ -27,7 +27,7 @@ static resident measure(void)
     resident now = {0};
     char line[256];
     long long kilobytes;
-    if (!file) skip(); /* another kernel */
+    if (!file) skip(); /* another system */
     while (fgets(line, sizeof line, file)) {
         if (sscanf(line, "RssAnon: %lld", &kilobytes) == 1) now.own = kilobytes * 1024;
         if (sscanf(line, "RssFile: %lld", &kilobytes) == 1) now.of_files = kilobytes * 1024;
@@ -37,8 +37,8 @@ static resident measure(void)
     return now;
 }
 
-/* 47 MB of float32. Another process writes them, so that this one has no memory left over from it in
- * which a copy of the weights could hide. */
+/* 47 MB of float32. Another process writes them, so that this process has no freed memory in which a copy
+ * of the weights could hide. */
 static int set_up(void **state)
 {
     if (make_directory(state)) return -1;
@@ -81,7 +81,7 @@ static void test_opening(void **state)
     dsmoe_model_free(model);
     assert_true(weights > 40 * MEGABYTE);
     must_be_below("memory of an open model", after.own - before.own, 4 * MEGABYTE);
-    /* Headers and norms, each with the pages that the kernel maps around them. */
+    /* Headers and norms, each with the neighbouring pages that the kernel maps too. */
     must_be_below("pages of an open model", after.of_files - before.of_files, weights / 2);
 }
 
@@ -89,7 +89,7 @@ static void test_running(void **state)
 {
     (void)state;
     static const int32_t tokens[] = {1, 20, 300, 4000, 5, 60, 700, 8000};
-    static float logits[VOCAB] = {1}; /* of this program, before it is measured */
+    static float logits[VOCAB] = {1}; /* written to before measuring */
     dsmoe_engine_options options = {.n_ctx = 64, .n_batch = 8, .n_threads = 1};
     resident before = measure();
     dsmoe_model *model = open_model(folder);
@@ -107,7 +107,7 @@ static void test_running(void **state)
     dsmoe_model_free(model);
 }
 
-/* A long context costs what is used of it. */
+/* A long context takes memory only for the part in use. */
 static void test_long_context(void **state)
 {
     (void)state;
@@ -127,7 +127,7 @@ static void test_long_context(void **state)
 
 enum { LENGTH = 64, SEQUENCES = 4 };
 
-/* All of it is there from the beginning, and no step takes more. */
+/* All memory is taken at the start; no step takes more. */
 static void check_training(const dsmoe_config *config, const dsmoe_trainer_options *options,
                            size_t least)
 {
@@ -147,8 +147,9 @@ static void check_training(const dsmoe_config *config, const dsmoe_trainer_optio
         must(dsmoe_trainer_update(trainer, 1e-3, NULL, &error), &error, "an update");
     }
     resident after = measure();
-    assert_true(created.own - before.own > (long long)stated - 4 * MEGABYTE); /* really there */
-    /* Five arrays, each rounded up to huge pages, and the names and places of the tensors. */
+    assert_true(created.own - before.own >
+                (long long)stated - 4 * MEGABYTE); /* it is really used */
+    /* Five arrays, each rounded up to huge pages, and the names and addresses of the tensors. */
     must_be_below("memory of a trainer", created.own - before.own, stated + 12 * MEGABYTE);
     must_be_below("memory of training", after.own - created.own, 2 * MEGABYTE);
     dsmoe_trainer_free(trainer);
@@ -174,7 +175,7 @@ static void test_training(void **state)
     check_training(&config, &options, 80 * MEGABYTE);
 }
 
-/* The base stays in its file, and is stated as what it is there. */
+/* The base model stays in its file, and the stated size is that of the file's weights. */
 static void test_tuning(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_merge.c - models made of a base and an adapter, or of a base and some experts. */
+/* test_merge.c - models made from a base model and an adapter, or from a base model and some experts. */
 #include <stdio.h>
 #include <string.h>
 
@@ -41,14 +41,14 @@ static void test_merge(void **state)
 
 typedef struct latent_case {
     made_model base;   /* in base and base.gguf */
-    made_adapter lora; /* in adapter, of the modules whose names hold one of the words */
+    made_adapter lora; /* in adapter, for modules with one of the words */
 } latent_case;
 
 static latent_case latent_case_make(const char *const *words, int n_words, uint64_t seed)
 {
     dsmoe_config config = made_latent_config();
     dsmoe_error error = {0};
-    config.mscale = config.mscale_all_dim; /* as GGUF files have it */
+    config.mscale = config.mscale_all_dim; /* as in GGUF files */
     must(dsmoe_model_init(in_directory("base"), &config, DSMOE_F32, 3, 2, NULL, NULL, &error),
          &error, "init");
     latent_case c = {.base = made_model_read(in_directory("base"))};
@@ -65,7 +65,7 @@ static void latent_case_free(latent_case *c)
     made_model_free(&c->base);
 }
 
-/* Latent attention: kv_b_proj, which a GGUF file has in two halves, can be merged and not used unmerged. */
+/* Latent attention: kv_b_proj, which a GGUF file holds in two halves, can be adapted only by merging. */
 static void test_merge_latent(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void test_merge_latent(void **state)
     latent_case_free(&c);
 }
 
-/* Latent attention with adapters of what it can run unmerged. */
+/* Latent attention with adapters for the matrices that can be used unmerged. */
 static void test_latent_unmerged(void **state)
 {
     (void)state;
@@ -125,7 +125,8 @@ static void test_latent_unmerged(void **state)
     latent_case_free(&c);
 }
 
-/* A folder with some experts: they take the place of the base's, the rest keeps its bytes in a quantised file too. */
+/* A folder with some experts: they replace the base model's experts. The rest keeps its bytes, in a
+ * quantised file too. */
 static void test_merge_experts(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_metrics.c - metrics.jsonl and the TensorBoard file beside it. The latter is read by a decoder of
- * its own (event_file.c), which knows the wire format and nothing of the writer. */
+/* test_metrics.c - metrics.jsonl and the TensorBoard file next to it. The TensorBoard file is read by a
+ * separate decoder (event_file.c), which knows the wire format but not the writer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -115,7 +115,7 @@ static void test_step(void **state)
     json_node *line = read_line(0);
     assert_string_equal(text_of(line, "type"), "step");
     assert_true(number(line, "step") == 1 && number(line, "tokens") == 100);
-    assert_true(number(line, "loss") == 1.0 / 3); /* to the last bit */
+    assert_true(number(line, "loss") == 1.0 / 3); /* exactly */
     assert_true(number(line, "tokens_per_s") == 1234.57);
     assert_true(number(line, "skipped") == 1 && number(line, "time") > 1.6e9);
     assert_int_equal(json_node_kind(json_node_member(line, "grad_norm")), JSON_KIND_NULL);
@@ -155,7 +155,7 @@ static void test_load_and_routing(void **state)
     metrics *m = open_metrics(0);
     assert_int_equal(metrics_put_load(m, 7, load, 2, 4, NULL), DSMOE_OK);
     assert_int_equal(metrics_put_routing(m, 8, kinds, 2, counts, 2, 4, NULL), DSMOE_OK);
-    assert_int_equal(metrics_put_load(m, 9, load, 0, 4, NULL), DSMOE_OK); /* nothing to say */
+    assert_int_equal(metrics_put_load(m, 9, load, 0, 4, NULL), DSMOE_OK); /* nothing to write */
     metrics_close(m);
     assert_int_equal(count_lines(), 2);
     json_node *line = read_line(0);
@@ -207,7 +207,7 @@ static void test_text(void **state)
     line = read_line(1);
     assert_string_equal(text_of(line, "reason"), "why\tnot");
     json_node_free(line);
-    line = read_line(2); /* a name that comes twice would be refused by JSON readers */
+    line = read_line(2); /* JSON readers would refuse a repeated name */
     const json_node *named = json_node_member(line, "kinds");
     assert_int_equal(json_node_count(named), 2);
     assert_true(number(named, "a \"b\"") == 1.5);
@@ -223,7 +223,7 @@ static void put_extra(FILE *text, const void *context)
     fprintf(text, ",\"step\":%d,\"path\":\"\xe4\"", *(const int *)context);
 }
 
-/* Resuming drops what lies beyond, whatever order it has, and half lines. */
+/* Resuming drops later steps, in whatever order they were written, and incomplete lines. */
 static void test_resume(void **state)
 {
     (void)state;
@@ -257,7 +257,7 @@ static void test_resume(void **state)
     assert_true(number(line, "step") == 4 && number(line, "loss") == 7);
     json_node_free(line);
 
-    /* Even if it could be read: what comes next would be put after it. */
+    /* A last line without an end is dropped, even if it is valid: the next line would be appended to it. */
     file = fopen(in_directory("metrics.jsonl"), "a");
     assert_non_null(file);
     fputs("{\"type\":\"note\"}", file);
@@ -268,7 +268,7 @@ static void test_resume(void **state)
     m = open_metrics(0); /* a new run */
     metrics_close(m);
     assert_int_equal(count_lines(), 0);
-    m = open_metrics(9); /* an empty file, and none, are nothing to go on from */
+    m = open_metrics(9); /* nothing to resume from */
     metrics_close(m);
     assert_int_equal(remove(in_directory("metrics.jsonl")), 0);
     m = open_metrics(9);
@@ -294,14 +294,14 @@ static void test_failures(void **state)
     tight = before;
     struct stat info;
     assert_int_equal(stat(in_directory("metrics.jsonl"), &info), 0);
-    tight.rlim_cur = (rlim_t)info.st_size + 50; /* within the next line */
+    tight.rlim_cur = (rlim_t)info.st_size + 50; /* in the middle of the next line */
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
     metrics_step s = {.step = 2, .layers = two_layers, .n_layers = 2};
     dsmoe_status status = metrics_put_step(m, &s, &error);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(status, DSMOE_ERROR_IO);
     assert_non_null(strstr(error.message, "metrics.jsonl"));
-    assert_int_equal(count_lines(), 1); /* no half line */
+    assert_int_equal(count_lines(), 1); /* no incomplete line */
     put_step(m, 2, 3);
     assert_int_equal(count_lines(), 2);
     metrics_close(m);
@@ -442,12 +442,12 @@ static void test_event_histograms(void **state)
     assert_true(numbers[1] == 0.5 && numbers[2] == 1.5 && numbers[3] == 4 && numbers[4] == 4);
     assert_true(numbers[5] == 0.25 + 2.25 + 1 + 1 && count == 4);
     assert_true(find_tag(s.summary, "expert_load/moe_layer_01", &unused, &histogram));
-    read_histogram(histogram, numbers, &count); /* all alike: one bucket */
+    read_histogram(histogram, numbers, &count); /* all equal: one bucket */
     assert_true(numbers[1] == 1 && numbers[2] == 1 && count == 4);
     free(bytes);
 }
 
-/* A new file each time, which tells TensorBoard what of the older ones is void. */
+/* Each resume begins a new file, which tells TensorBoard what part of the older files is void. */
 static void test_event_resume(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_model.c - whole models against plain double arithmetic, in every shape and type a checkpoint
- * may have, and folders that must not open. */
+/* test_model.c - whole models against plain double arithmetic, in every shape and type that a checkpoint
+ * may have, and folders that must be refused. */
 #include "support.h"
 
 #include <math.h>
@@ -61,7 +61,7 @@ static void every_second(dsmoe_config *c)
 static void every_third(dsmoe_config *c)
 {
     c->num_hidden_layers = 4;
-    c->first_k_dense_replace = 2; /* layer 3 alone is MoE */
+    c->first_k_dense_replace = 2; /* only layer 3 is MoE */
     c->moe_layer_freq = 3;
 }
 
@@ -113,7 +113,7 @@ static void aligned(dsmoe_config *c)
 static void one_of_many(dsmoe_config *c)
 {
     c->num_experts_per_tok = 1;
-    c->norm_topk_prob = true; /* which does nothing to a single one */
+    c->norm_topk_prob = true; /* no effect on a single expert */
 }
 
 static void all_of_them(dsmoe_config *c)
@@ -123,7 +123,7 @@ static void all_of_them(dsmoe_config *c)
     c->rms_norm_eps = 1e-3;
 }
 
-/* `group` query heads of two numbers each for every head of keys. */
+/* `group` query heads for each key head; heads have two numbers. */
 static void many_queries(dsmoe_config *c, int64_t n_kv_heads, int64_t group)
 {
     c->num_hidden_layers = 2;
@@ -140,12 +140,12 @@ static void small_vocabulary(dsmoe_config *c)
 {
     c->vocab_size = 1;
     c->hidden_size = 20;
-    c->num_attention_heads = c->num_key_value_heads = 2; /* of 10 numbers */
+    c->num_attention_heads = c->num_key_value_heads = 2; /* of 10 numbers each */
     c->num_hidden_layers = 1;
     c->first_k_dense_replace = 0;
 }
 
-/* All experts, so that among thousands of tokens none is a tie. */
+/* All experts are chosen, so that none of thousands of tokens has a tie. */
 static void tiny_layers(dsmoe_config *c)
 {
     c->vocab_size = 7;
@@ -157,7 +157,7 @@ static void tiny_layers(dsmoe_config *c)
     c->n_routed_experts = c->num_experts_per_tok = 3;
 }
 
-/* Networks that take more memory than attention does. */
+/* Feed-forward networks that take more memory than attention. */
 static void wide_networks(dsmoe_config *c)
 {
     c->hidden_size = 4;
@@ -224,12 +224,12 @@ static void test_against_plain_arithmetic(void **state)
     made_model_remove(directory);
 }
 
-/* Several types in one model, as a quantiser or a careless script leaves them. */
+/* Several types in one model, as some scripts write them. */
 static void test_mixed_types(void **state)
 {
     (void)state;
     dsmoe_config config = made_config();
-    made_model made = made_model_create(&config, "BF16", 5); /* which the others can hold, nearly */
+    made_model made = made_model_create(&config, "BF16", 5); /* BF16 values fit the other types */
     for (int i = 0; i < made.n_tensors; i++)
         if (i % 2) made.tensors[i].dtype = "F32";
     made_model_write(&made, directory, true);
@@ -248,9 +248,9 @@ static void test_mixed_types(void **state)
     made_model_remove(directory);
 }
 
-/* ---- plain arithmetic against the reference ------------------------------------------------- */
+/* ---- plain arithmetic against PyTorch ------------------------------------------------------- */
 
-/* Who guards the guards: plain arithmetic comes to what PyTorch came to. */
+/* The plain arithmetic gives the same results as PyTorch. */
 static void test_plain_arithmetic(void **state)
 {
     (void)state;
@@ -291,7 +291,7 @@ static void test_plain_arithmetic(void **state)
     }
 }
 
-/* ---- what a model says of itself ------------------------------------------------------------ */
+/* ---- information about a model -------------------------------------------------------------- */
 
 static size_t bytes_of(const made_tensor *t) { return (size_t)t->n * (t->dtype[0] == 'F' ? 4 : 2); }
 
@@ -323,7 +323,7 @@ static void check_listing(const made_model *made, const dsmoe_model *model)
         assert_int_equal(info.dtype, t->dtype[0] == 'F' ? DSMOE_F32 : DSMOE_BF16);
         assert_int_equal(info.size, bytes_of(t));
     }
-    assert_null(dsmoe_model_tensor(model, (size_t)made->n_tensors).name); /* beyond the last */
+    assert_null(dsmoe_model_tensor(model, (size_t)made->n_tensors).name); /* after the last one */
     assert_null(dsmoe_model_tensor(model, SIZE_MAX).name);
     assert_int_equal(dsmoe_model_bytes_per_token(model), token_bytes(made));
 }
@@ -348,7 +348,8 @@ static void test_listing(void **state)
     made_model_remove(directory);
 }
 
-/* A head although it is tied, or buffers of an older program: named, not fatal. */
+/* A head although the embedding is tied, or buffers of an older program: they are listed, but not an
+ * error. */
 static void test_extra_tensors(void **state)
 {
     (void)state;
@@ -372,7 +373,7 @@ static void test_extra_tensors(void **state)
     made_model_remove(directory);
 }
 
-/* ---- folders that must not open -------------------------------------------------------------- */
+/* ---- folders that must be refused ------------------------------------------------------------ */
 
 static void leave_out(made_tensor *t) { t->left_out = true; }
 static void as_i32(made_tensor *t) { t->dtype = "I32"; }
@@ -472,7 +473,7 @@ static void test_wrong_folders(void **state)
     made.config = config;
     made.config.num_hidden_layers = 4; /* there are 3 */
     assert_refused(&made, DSMOE_ERROR_FORMAT, "model.layers.3.");
-    made.config.num_hidden_layers = 1 << 16; /* no memory is taken for experts that are not there */
+    made.config.num_hidden_layers = 1 << 16; /* no memory is taken for missing experts */
     made.config.n_routed_experts = 1 << 24;
     assert_refused(&made, DSMOE_ERROR_FORMAT, "model.layers.1.mlp.gate.weight");
     made.config = config;

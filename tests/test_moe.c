@@ -1,5 +1,5 @@
-/* test_moe.c - the public face of the layer: what it computes, what it refuses, and the edges where
- * a batch is empty, an expert has no tokens or a number is none. */
+/* test_moe.c - the public interface of the layer: what it computes, what it refuses, and the edge cases:
+ * an empty batch, an expert without tokens, NaN and infinity. */
 #include "support.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ static void assert_message(const dsmoe_error *error, dsmoe_status status, const 
 
 static dsmoe_layer_config good_config(void) { return small_config(8, 4, 6, 2, 1); }
 
-/* Refused by every function that takes a configuration, under the key's name. */
+/* Every function that takes a configuration must refuse it and name the key. */
 static void assert_refused(dsmoe_layer_config config, const char *key)
 {
     dsmoe_error error = {0};
@@ -148,18 +148,18 @@ static void test_config_groups(void **state)
         assert_refused(config, "topk_group");
         config.topk_group = 1;
         assert_int_equal(dsmoe_layer_config_check(&config, NULL), DSMOE_OK);
-        config.num_experts_per_tok = 3; /* of two in that group */
+        config.num_experts_per_tok = 3; /* the group has two */
         assert_refused(config, "topk_group");
         config.num_experts_per_tok = 2;
-        config.n_group = 1; /* all experts are one group, and that one is taken */
+        config.n_group = 1; /* one group, and it is chosen */
         assert_int_equal(dsmoe_layer_config_check(&config, NULL), DSMOE_OK);
         config.n_group = 6;
         config.topk_group = 3;
         if (i == 0)
             assert_int_equal(dsmoe_layer_config_check(&config, NULL), DSMOE_OK);
         else
-            assert_refused(config, "n_group"); /* no group has two best experts */
-        config.topk_method = "greedy";         /* does not look at groups */
+            assert_refused(config, "n_group"); /* groups of one have no two best */
+        config.topk_method = "greedy";         /* ignores groups */
         assert_int_equal(dsmoe_layer_config_check(&config, NULL), DSMOE_OK);
     }
 }
@@ -174,7 +174,7 @@ static void test_config_default(void **state)
     assert_int_equal(config.n_device_groups, 0);
 }
 
-/* Each size alone is allowed; together they are beyond any memory, and beyond 64 bits. */
+/* Each size alone is allowed, but the product exceeds any memory, and 64 bits. */
 static void test_config_huge(void **state)
 {
     (void)state;
@@ -189,7 +189,8 @@ static void test_config_huge(void **state)
         assert_true(status == DSMOE_ERROR_MEMORY || status == DSMOE_ERROR_CONFIG);
         assert_null(weights);
     }
-    /* A layer over weights that are not looked at: sizes are too large or right, never wrapped. */
+    /* A layer over weights that are never read: sizes are correct or "too large", but never wrapped
+     * around. */
     float number = 0;
     dsmoe_expert_weights expert = {&number, &number, &number};
     dsmoe_layer_weights weights = {.gate = &number, .experts = &expert, .shared_experts = expert};
@@ -241,7 +242,7 @@ static void test_create_refuses(void **state)
     assert_int_equal(dsmoe_layer_create(&config, weights, &layer, &error), DSMOE_ERROR_ARGUMENT);
     assert_message(&error, DSMOE_ERROR_ARGUMENT, "e_score_correction_bias");
 
-    /* The table of pointers is the layer's own copy, and the words of the configuration too. */
+    /* The layer copies the table of pointers and the words of the configuration. */
     char name[] = "softmax", method[] = "greedy";
     config.scoring_func = name;
     config.topk_method = method;
@@ -261,7 +262,7 @@ static void test_create_refuses(void **state)
     dsmoe_layer_weights_free(NULL);
 }
 
-/* ---- what it computes ----------------------------------------------------------------------- */
+/* ---- results -------------------------------------------------------------------------------- */
 
 static void check_against_plain(dsmoe_layer_config config, int64_t n_tokens, uint64_t seed)
 {
@@ -312,7 +313,7 @@ static void test_routing(void **state)
     assert_true(worst_difference(weight.at, p.gates, 50 * 4) <= 2e-6);
     for (int i = 0; i < 50 * 4; i++) assert_int_equal(idx[i], p.chosen[i]);
 
-    /* Any part of it can be left out. */
+    /* Any part of the routing can be left out. */
     floats again = floats_make(50 * 4, 0);
     assert_int_equal(dsmoe_layer_route(f.layer, f.x, 50, (dsmoe_routing){.topk_weight = again.at},
                                        &f.workspace, &error),
@@ -321,7 +322,7 @@ static void test_routing(void **state)
     assert_int_equal(dsmoe_layer_route(f.layer, f.x, 50, (dsmoe_routing){0}, &f.workspace, &error),
                      DSMOE_OK);
 
-    fixture_forward(&f); /* training keeps the very same decisions */
+    fixture_forward(&f); /* training makes the same decisions */
     dsmoe_routing kept = dsmoe_layer_saved_routing(f.layer, f.saved);
     assert_memory_equal(kept.scores, scores.at, 50 * 11 * sizeof(float));
     assert_memory_equal(kept.topk_weight, weight.at, 50 * 4 * sizeof(float));
@@ -333,7 +334,7 @@ static void test_routing(void **state)
     fixture_free(&f);
 }
 
-/* Equal scores: the lower index goes first, for every k. */
+/* With equal scores the lower index comes first, for every k. */
 static void test_ties(void **state)
 {
     (void)state;
@@ -347,7 +348,7 @@ static void test_ties(void **state)
             assert_true(routing.topk_weight[i] == routing.scores[0]);
             assert_true(fabsf(routing.topk_weight[i] - 1.0f / 9) < 1e-7f);
         }
-        /* Two groups of equals: 3, 5 and 8 before the rest. */
+        /* Two groups of equal scores: 3, 5 and 8 before the rest. */
         for (int64_t t = 0; t < 70; t++) f.x[t * 8] = 1.0f;
         f.weights->gate[3 * 8] = f.weights->gate[5 * 8] = f.weights->gate[8 * 8] = 2.0f;
         static const int order[] = {3, 5, 8, 0, 1, 2, 4, 6, 7};
@@ -358,7 +359,7 @@ static void test_ties(void **state)
     }
 }
 
-/* One gate value is not divided by itself; several are. */
+/* A single gate value is not normalised; several are. */
 static void test_norm_topk(void **state)
 {
     (void)state;
@@ -382,7 +383,7 @@ static void test_norm_topk(void **state)
 
 /* ---- NaN and infinity ----------------------------------------------------------------------- */
 
-/* Every way in, with the token's number in the message. */
+/* Every function must report it, with the token's number in the message. */
 static void assert_nonfinite(fixture *f, const char *word)
 {
     dsmoe_error error = {0};
@@ -400,7 +401,7 @@ static void assert_nonfinite(fixture *f, const char *word)
                                                &error),
                      DSMOE_ERROR_NONFINITE);
     assert_message(&error, DSMOE_ERROR_NONFINITE, word);
-    /* There is nothing that backward could use now. */
+    /* Nothing is left that backward could use. */
     assert_int_equal(dsmoe_layer_backward(f->layer, f->x, f->dy, f->saved, f->dx, f->gradients,
                                           false, &f->workspace, NULL),
                      DSMOE_ERROR_ARGUMENT);
@@ -421,7 +422,7 @@ static void test_nonfinite(void **state)
             assert_nonfinite(&f, word);
             *at = before;
         }
-        for (int64_t at = 0; at < 60; at += 7) { /* a bad router spoils all tokens */
+        for (int64_t at = 0; at < 60; at += 7) { /* affects all tokens */
             float before = f.weights->gate[at];
             f.weights->gate[at] = values[i];
             assert_nonfinite(&f, "token 0 ");
@@ -433,7 +434,7 @@ static void test_nonfinite(void **state)
     fixture_free(&f);
 }
 
-/* Long inputs go through in pieces, of which the caller knows nothing. */
+/* Long inputs are processed in pieces, but the message counts from the start of the input. */
 static void test_nonfinite_late(void **state)
 {
     (void)state;
@@ -481,11 +482,11 @@ static void test_no_tokens(void **state)
         check_empty(0, 0, accumulate);
         check_empty(1, 0, accumulate);
         check_empty(0, 7, accumulate);
-        check_empty(100000, 0, accumulate); /* sequences without tokens take no memory either */
+        check_empty(100000, 0, accumulate); /* sequences without tokens take no memory */
     }
 }
 
-/* An expert that no token chose learns exactly nothing. */
+/* The gradient of an expert that no token chose is exactly 0. */
 static void test_starved_expert(void **state)
 {
     (void)state;
@@ -507,32 +508,32 @@ static void test_starved_expert(void **state)
     fixture_free(&f);
 }
 
-/* ---- calls out of turn ---------------------------------------------------------------------- */
+/* ---- calls out of order --------------------------------------------------------------------- */
 
 static void test_backward_once(void **state)
 {
     (void)state;
     fixture f = fixture_make(good_config(), 2, 5, 1, 6);
     dsmoe_error error = {0};
-    memset(f.saved, 0, f.saved_size); /* no forward pass was here */
+    memset(f.saved, 0, f.saved_size); /* there was no forward pass */
     for (int round = 0; round < 2; round++) {
         assert_int_equal(dsmoe_layer_backward(f.layer, f.x, f.dy, f.saved, f.dx, f.gradients, false,
                                               &f.workspace, &error),
                          DSMOE_ERROR_ARGUMENT);
         assert_message(&error, DSMOE_ERROR_ARGUMENT, "backward");
         fixture_forward(&f);
-        fixture_backward(&f, false); /* and then once more is once too often */
+        fixture_backward(&f, false); /* a second time is refused */
     }
     fixture_forward(&f);
     f.n_tokens = 10;
     assert_int_equal(dsmoe_layer_backward(f.layer, f.x, NULL, f.saved, f.dx, f.gradients, false,
                                           &f.workspace, &error),
                      DSMOE_ERROR_ARGUMENT);
-    fixture_backward(&f, false); /* a refused call has used nothing up */
+    fixture_backward(&f, false); /* a refused call changes nothing */
     fixture_free(&f);
 }
 
-/* The message has both sizes, so that a caller sees how far off it was. */
+/* The message has both sizes, so that the caller sees the difference. */
 static void assert_too_small(const dsmoe_error *error, size_t given, size_t needed)
 {
     char word[32];
@@ -636,7 +637,7 @@ static void test_saved_size(void **state)
         }
 }
 
-/* The workspace of inference stops growing. */
+/* The workspace of inference has a limit. */
 static void test_workspace_is_bounded(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* test_mpi.c - the plugin for MPI, under mpirun: the cases every table must pass, and ranks that die, are stopped, leave
- * early or are out of step, or that work long or for ever. scripts/test_mpi.sh starts it and looks at how it ends.
+/* test_mpi.c - the plugin for MPI, under mpirun: the cases that every table must pass, and ranks that die,
+ * are stopped, leave early, are out of step, or work long or for ever. scripts/test_mpi.sh starts it and
+ * checks how it ends.
  *   test_mpi PLUGIN cases LARGEST | kill | stop | step | leave | long | chain | work */
 #include <dlfcn.h>
 #include <signal.h>
@@ -49,7 +50,7 @@ static void go_wrong(const char *how)
     if (mpi.table.agree(mpi.table.context, 0, &largest, &error) != DSMOE_OK) fail("agree", &error);
 }
 
-/* One rank after the other takes longer than the others have patience, but shows that it lives. */
+/* One rank after another works longer than the patience of the others, but shows signs of life. */
 static void work_long(void)
 {
     const dsmoe_peers *p = &mpi.table;
@@ -60,7 +61,7 @@ static void work_long(void)
     }
 }
 
-/* This rank has something for `to`, and is sent something by `from`; -1: for nobody, by nobody. */
+/* This rank sends to `to` and receives from `from`; -1: sends or receives nothing. */
 static void pass_on(int to, int from)
 {
     const dsmoe_peers *p = &mpi.table;
@@ -75,8 +76,8 @@ static void pass_on(int to, int from)
     sleep(3 * PATIENCE);
 }
 
-/* Rank 0 waits for rank 1 alone, and rank 1 for rank 2, which is stopped. Rank 1, which notices it first, falls silent as
- * well; yet rank 0 knows whose fault it is. */
+/* Rank 0 waits only for rank 1, and rank 1 only for rank 2, which is stopped. Rank 1 notices first and
+ * then falls silent too, but rank 0 must name rank 2. */
 static void wait_in_chain(void)
 {
     int rank = mpi.table.rank;
@@ -98,7 +99,7 @@ int main(int argc, char **argv)
     if (!open || open("0.0.0", &mpi, &error) != DSMOE_ERROR_PEER) return 1;
     if (open(DSMOE_VERSION, &mpi, &error) != DSMOE_OK) return fail("open", &error);
     const dsmoe_peers *p = &mpi.table;
-    /* A machine that is gone is mpirun's to notice, and must be before the ranks do. */
+    /* If a machine is gone, mpirun must notice it before the ranks do. */
     double patience = strcmp(argv[2], "work") ? PATIENCE : 600;
     if (mpi.watch(p->context, patience, &error) != DSMOE_OK) return fail("watch", &error);
     if (!strcmp(argv[2], "cases")) {

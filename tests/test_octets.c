@@ -1,5 +1,5 @@
-/* test_octets.c - copies of weights in the order of the kernels: kept while there is memory, and not at all
- * if the weights are to be shared; told of; and never seen in a result. */
+/* test_octets.c - copies of weights in the kernels' order: kept while there is memory, never made if the
+ * weights are to be shared, reported, and without effect on results. */
 #include "support.h"
 
 #include <stdatomic.h>
@@ -15,7 +15,7 @@ enum { N_TOKENS = 9, VOCAB_MAX = 512 };
 static made_model made;
 static int32_t tokens[N_TOKENS];
 
-/* Sizes that blocks divide. */
+/* Sizes that quantised blocks divide. */
 static int set_up(void **state)
 {
     if (made_gguf_set_up(state)) return -1;
@@ -43,7 +43,7 @@ static dsmoe_model *open_with(const dsmoe_model_options *options)
     return model;
 }
 
-/* Logits after the last token, each read by itself; what is kept grows with the second. */
+/* Logits after the last token, with one token per pass. Copies are made from the second use. */
 static void run(const dsmoe_model *model, int from, int to, float *logits)
 {
     dsmoe_sequence *sequence = make_sequence(model, N_TOKENS, 0, 2);
@@ -78,12 +78,12 @@ static void test_kept(void **state)
     assert_int_equal(memory.copied, 0);
     assert_in_range(memory.copied_most, file_size() / 2, file_size());
     run(model, 0, 1, logits);
-    assert_int_equal(dsmoe_model_memory_size(model).copied, 0); /* the second use makes them */
+    assert_int_equal(dsmoe_model_memory_size(model).copied, 0); /* made at the second use */
     for (int i = 0; i < 3; i++) run(model, 0, N_TOKENS, logits);
     memory = dsmoe_model_memory_size(model);
     assert_in_range(memory.copied, 1, memory.copied_most);
     assert_as_shared(model, "octets");
-    /* A model over these weights has the same. */
+    /* A probe of this model uses the same copies. */
     dsmoe_model *probed;
     must(dsmoe_model_probe(model, &(dsmoe_probe){0}, &probed, NULL), NULL, "a probe");
     dsmoe_model_memory lent = dsmoe_model_memory_size(probed);
@@ -125,7 +125,7 @@ static dsmoe_model *open_with_available(uint64_t bytes)
     return model;
 }
 
-/* Enough when the model is opened, too little when octets are to be made. */
+/* There is enough memory when the model is opened, but too little when copies would be made. */
 static void test_full(void **state)
 {
     (void)state;
@@ -134,12 +134,12 @@ static void test_full(void **state)
     now_available = dsmoe_model_memory_size(model).copied_most;
     for (int i = 0; i < 3; i++) run(model, 0, N_TOKENS, logits);
     assert_int_equal(dsmoe_model_memory_size(model).copied, 0);
-    assert_int_equal(n_asked, 1); /* the answer holds for hundreds of megabytes */
+    assert_int_equal(n_asked, 1); /* the answer is reused for hundreds of megabytes */
     assert_as_shared(model, "no octets");
     dsmoe_model_free(model);
 }
 
-/* Those that are kept stay, and count as available: they have their memory already. */
+/* Existing copies are kept and count as available memory, as they need no more. */
 static void test_fills_up(void **state)
 {
     (void)state;
@@ -150,7 +150,7 @@ static void test_fills_up(void **state)
     size_t some = dsmoe_model_memory_size(model).copied;
     size_t most = dsmoe_model_memory_size(model).copied_most;
     assert_in_range(some, 1, most - 1);
-    model->octets.budget.holds_for = 0; /* as if hundreds of megabytes had been made since */
+    model->octets.budget.holds_for = 0; /* as if hundreds of megabytes had been copied since */
     now_available = 0;
     for (int i = 0; i < 3; i++) run(model, 0, N_TOKENS, logits);
     assert_int_equal(dsmoe_model_memory_size(model).copied, some);

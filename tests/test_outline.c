@@ -1,5 +1,6 @@
-/* test_outline.c - a step in outline beside a real one: every rank makes the calls that the outline predicts, in that
- * order and with these sizes; what is computed is what dsmoe_model_plan counts; bytes travel while ranks compute. */
+/* test_outline.c - the outline of a step compared with a real step: every rank makes the calls that the
+ * outline predicts, in that order and with these sizes; the predicted work is what dsmoe_model_plan
+ * counts; bytes are sent while ranks compute. */
 #include "support.h"
 
 #include <math.h>
@@ -13,12 +14,12 @@
 #include "socket_peers.h"
 #include "train/outline.h"
 
-/* One step of some ranks. */
+/* One step of several ranks. */
 typedef struct story {
     dsmoe_config config;
     dsmoe_trainer_options options;
     int n_units;
-    bool crowded; /* all tokens choose the first experts, so that rows travel in rounds */
+    bool crowded; /* all tokens choose the first experts, so that rows are sent in rounds */
     bool waits;   /* for the new weights at the end of the step */
 } story;
 
@@ -31,7 +32,7 @@ static story story_make(dsmoe_parallel parallel, int n_units)
     return s;
 }
 
-/* Scores that are all the same go to the lowest experts. */
+/* With equal scores the lowest experts are chosen. */
 static void crowd(const story *s, dsmoe_trainer *t)
 {
     for (int64_t i = 0; i < s->config.num_hidden_layers; i++) {
@@ -43,11 +44,11 @@ static void crowd(const story *s, dsmoe_trainer *t)
     }
 }
 
-/* ---- a rank beside its outline ------------------------------------------------------------------ */
+/* ---- a rank and its outline --------------------------------------------------------------------- */
 
 typedef struct comparison {
     const recorded_peers *real;
-    int next;   /* call */
+    int next;   /* the next call */
     int n_rows; /* exchanges of rows */
 } comparison;
 
@@ -102,7 +103,8 @@ static dsmoe_status see_gather(void *context, outline_goods goods, const size_t 
     return DSMOE_OK;
 }
 
-/* What the ranks really said of their rows, layer after layer, instead of what is expected. */
+/* Uses the numbers of rows that the ranks really announced, layer by layer, instead of the expected
+ * ones. */
 static void take_over_rows(const story *s, const recorded_peers *real, int first, outline *o)
 {
     size_t size = wave_said_size(o->n_ranks, s->config.n_routed_experts);
@@ -118,7 +120,7 @@ static void take_over_rows(const story *s, const recorded_peers *real, int first
     assert_int_equal(layer, o->n_tables);
 }
 
-/* The calls from `first` on are those of a step. */
+/* The calls from number `first` must be those of a step. */
 static void compare(const story *s, const recorded_peers *real, int first)
 {
     outline *o;
@@ -140,8 +142,9 @@ static void compare(const story *s, const recorded_peers *real, int first)
     free(loads);
 }
 
-/* Gradients of all sections but the last two to be complete have the backward of a layer to travel in, and weights of all
- * but the first two the forward of one, unless the step waits for them at its end. */
+/* Gradients are sent during the backward of a layer, except for the last two sections to be complete.
+ * Weights are sent during the forward of a layer, except for the first two sections, or if the step waits
+ * for them at its end. */
 static void assert_polled(const story *s, const recorded_peers *real, int first)
 {
     int64_t n_sections = s->config.num_hidden_layers + 2, n = 0;
@@ -179,7 +182,7 @@ static int run_rank(const dsmoe_peers *peers, void *context)
     dsmoe_trainer_options options = s->options;
     options.peers = &real.table;
     dsmoe_trainer *t = fresh_trainer(&s->config, &options, 5);
-    if (!s->waits) run_step(s, t); /* whose weights travel in the next one */
+    if (!s->waits) run_step(s, t); /* its weights are sent in the next step */
     int first = real.n_calls;
     if (s->crowded) crowd(s, t);
     run_step(s, t);
@@ -222,13 +225,13 @@ static void test_rounds(void **state)
 {
     (void)state;
     story s = story_make(DSMOE_PARALLEL_EXPERTS, 4);
-    s.crowded = s.waits = true; /* or the weights that arrive would undo it */
+    s.crowded = s.waits = true; /* otherwise arriving weights would undo crowd() */
     assert_true(socket_peers_run(4, run_rank, &s, NULL, NULL));
     s.n_units = 3;
     assert_true(socket_peers_run(4, run_rank, &s, NULL, NULL));
 }
 
-/* ---- what is computed, and rows that are expected ------------------------------------------------- */
+/* ---- predicted work and expected rows ------------------------------------------------------------- */
 
 typedef struct sums {
     double work[OUTLINE_WORKS];
@@ -273,7 +276,7 @@ static dsmoe_status add_parts(void *context, outline_goods goods, const size_t *
     return DSMOE_OK;
 }
 
-/* Of all ranks. */
+/* The sums over all ranks. */
 static sums sum_up(const story *s, int n_ranks, outline_loads loads)
 {
     outline *o;
@@ -308,9 +311,10 @@ static void test_sums(void **state)
             double flops = plan.matmul_flops + plan.attention_flops / 2;
             flops *= (double)(s.options.n_sequences * s.n_units);
             assert_true(fabs(flops_of(&all) / flops - 1) < 0.01);
-            for (int i = 0; i < OUTLINE_GOODS; i++) /* nothing is lost on the way */
+            for (int i = 0; i < OUTLINE_GOODS; i++) /* what is sent is received */
                 assert_true(fabs(all.sent[i] - all.received[i]) < 1);
-            /* Each rank gets all weights that it does not make, but for the gaps between tensors. */
+            /* Each rank receives all the weights that it does not update itself; tensors have small gaps
+             * between them. */
             double expected = 4.0 * (double)(plan.total - (way ? plan.routed_experts : 0));
             expected *= n_ranks - 1;
             assert_true(all.sent[OUTLINE_WEIGHTS] >= expected &&
@@ -319,7 +323,7 @@ static void test_sums(void **state)
         }
 }
 
-/* Rows that nobody expects: loads decide where they go, and nobody chooses an expert twice. */
+/* The loads decide where rows are sent, and no token chooses an expert twice. */
 static void test_loads(void **state)
 {
     (void)state;
@@ -329,7 +333,7 @@ static void test_loads(void **state)
          alike = sum_up(&s, 4, (outline_loads){loads[0], 1}),
          uneven = sum_up(&s, 4, (outline_loads){loads[1], 1});
     assert_true(even.sent[OUTLINE_ROWS] == alike.sent[OUTLINE_ROWS]);
-    assert_true(flops_of(&even) <= flops_of(&uneven) * 1.0001); /* some is computed again */
+    assert_true(flops_of(&even) <= flops_of(&uneven) * 1.0001); /* a few are computed twice */
     outline *o;
     dsmoe_error error;
     must(outline_open(&s.config, &s.options, 4, 4, (outline_loads){loads[1], 1}, &o, &error),
@@ -337,7 +341,7 @@ static void test_loads(void **state)
     wave w = {.peers = &o->peers, .n_experts = 12, .said = o->rows[0][0].said};
     int64_t n_tokens = s.options.n_sequences * s.options.sequence_length;
     const int32_t *offsets = wave_offsets(&w, 2);
-    assert_int_equal(offsets[1], n_tokens); /* the favourite, and the next ones for what is left */
+    assert_int_equal(offsets[1], n_tokens); /* all choose the favourite, and then the next ones */
     assert_int_equal(offsets[12], n_tokens * s.config.num_experts_per_tok);
     for (int r = 0; r < 4; r++) {
         assert_true(wave_sent(&w, 2, r) <= n_tokens);

@@ -1,5 +1,5 @@
-/* test_packed_data.c - conversations as data to train on: which tokens are to be learnt, to the token; how they are
- * packed; what is too long, has no answer or is held out; and their cache. */
+/* test_packed_data.c - conversations as data to train on: exactly which tokens are learned; how
+ * conversations are packed; what is too long, has no answer or is held out; and their cache. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -20,8 +20,8 @@
 
 /* ---- packing -------------------------------------------------------------------------------- */
 
-/* Every item once, no sequence too full, and no two of them that could have been one: at most one is no more than half
- * full. */
+/* Every item must occur once, no sequence may be too full, and no two sequences may fit into one: at most
+ * one is half full or less. */
 static void check_packing(const uint32_t *lengths, size_t n, uint32_t room)
 {
     packing p, again;
@@ -64,7 +64,7 @@ static void test_packing(void **state)
     }
     check_packing(lengths, 0, 5);
     packing p;
-    const uint32_t fits[] = {5, 6, 4, 5}; /* the best place for a 4 is beside the 6 */
+    const uint32_t fits[] = {5, 6, 4, 5}; /* the best place for a 4 is with the 6 */
     assert_int_equal(pack_items(fits, 4, 10, false, &p, NULL), DSMOE_OK);
     assert_int_equal(p.n_sequences, 2);
     packing_free(&p);
@@ -73,9 +73,9 @@ static void test_packing(void **state)
     packing_free(&p);
 }
 
-/* ---- what is to be learnt ------------------------------------------------------------------- */
+/* ---- which tokens are learned --------------------------------------------------------------- */
 
-/* Tokens as they should be, some of them to be learnt. */
+/* The expected tokens, and which of them are learned. */
 typedef struct expected {
     int32_t ids[512];
     bool learnt[512];
@@ -98,7 +98,7 @@ static void expect(expected *e, const char *text, bool learnt)
     free(ids);
 }
 
-/* The only conversation of a file, in sequences of 256. */
+/* Checks the only conversation of a file, in sequences of 256 tokens. */
 static void check_tokens(const char *line, dsmoe_dataset_options *o, const expected *e)
 {
     int32_t tokens[256], targets[256], positions[256];
@@ -132,7 +132,7 @@ static const char two_turns[] = "{\"messages\":[{\"role\":\"system\",\"content\"
                                 "{\"role\":\"user\",\"content\":\"Bye\"},"
                                 "{\"role\":\"assistant\",\"content\":\"See you\"}]}";
 
-/* The frame of the DeepSeek chat models; the space before an answer belongs to it. */
+/* The frame of the DeepSeek chat models. The space before an answer is part of the answer. */
 static void test_masks(void **state)
 {
     (void)state;
@@ -146,14 +146,14 @@ static void test_masks(void **state)
     expect(&e, " See you", true);
     expect_id(&e, SMALL_EOS, true);
     check_tokens(two_turns, &o, &e);
-    o.chat_form = "deepseek"; /* is its own, as the tokenizer has none */
+    o.chat_form = "deepseek"; /* the default, as the tokenizer has none */
     check_tokens(two_turns, &o, &e);
     for (int i = 1; i < e.n; i++) e.learnt[i] = true;
     o.learns_all = true;
     check_tokens(two_turns, &o, &e);
 }
 
-/* An answer that is masked is read as part of the frame; the others are learnt. */
+/* A masked answer is read like the frame; the other answers are learned. */
 static void test_masked_message(void **state)
 {
     (void)state;
@@ -172,7 +172,7 @@ static void test_masked_message(void **state)
                  &o, &e);
 }
 
-/* The other forms give the same conversation; prompt and completion have no frame. */
+/* The other formats give the same conversation. A prompt and its completion have no frame. */
 static void test_forms(void **state)
 {
     (void)state;
@@ -203,17 +203,18 @@ static void test_unknown_form(void **state)
     dsmoe_dataset_options o = options_for("one.jsonl");
     write_text("one.jsonl", "{\"text\":\"a text\"}\n\n{\"prompt\":\"a\",\"completion\":\"b\"}\n");
     o.sequence_length = 16;
-    o.chat_form = "martian"; /* nothing needs it */
+    o.chat_form = "martian"; /* unused, so there is no error */
     dsmoe_dataset_free(open_data(&o));
     write_text("one.jsonl", two_turns);
     assert_data_refused(&o, DSMOE_ERROR_ARGUMENT, "one.jsonl: line 1 is a conversation", "martian");
 }
 
-/* ---- many of them --------------------------------------------------------------------------- */
+/* ---- many conversations --------------------------------------------------------------------- */
 
 enum { MANY = 300 };
 
-/* Conversation i says i, in an answer whose length varies, and a text now and then. */
+/* Conversation i names the number i; the length of its answer varies. With `with_texts` every tenth one is
+ * a text. */
 static void write_many(const char *name, bool with_texts)
 {
     static char text[MANY * 160];
@@ -231,7 +232,7 @@ static void write_many(const char *name, bool with_texts)
     write_text(name, text);
 }
 
-/* Reads all sequences and counts how often each conversation is there. */
+/* Reads all sequences and counts how often each conversation occurs. */
 static void count_numbers(const dsmoe_dataset *data, bool held_out, int counts[MANY])
 {
     dsmoe_dataset_info info = dsmoe_dataset_get_info(data);
@@ -247,7 +248,7 @@ static void count_numbers(const dsmoe_dataset *data, bool held_out, int counts[M
             dsmoe_dataset_train(data, s, 1, tokens, targets, positions);
         for (int64_t i = 0; i < length; i++) {
             if (positions[i] >= 0 && targets[i] >= 0 && i + 1 < length && positions[i + 1] > 0)
-                assert_int_equal(targets[i], tokens[i + 1]); /* none mixed */
+                assert_int_equal(targets[i], tokens[i + 1]); /* conversations do not mix */
             if (positions[i] != 0) continue;
             int64_t first = i + (tokens[i] == SMALL_BOS);
             assert_int_equal(tokens[first], '#');
@@ -290,7 +291,7 @@ static void test_once(void **state)
             }
 }
 
-/* ---- what is not learnt whole ---------------------------------------------------------------- */
+/* ---- conversations that are learned in part -------------------------------------------------- */
 
 static void test_too_long(void **state)
 {
@@ -320,7 +321,7 @@ static void test_too_long(void **state)
     assert_data_refused(&o, DSMOE_ERROR_FORMAT, "long.jsonl", "has an answer to learn");
 }
 
-/* A text beside conversations is learnt in parts. */
+/* A text among conversations is learned in parts. */
 static void test_text_in_parts(void **state)
 {
     (void)state;
@@ -359,7 +360,7 @@ static void test_eval_data(void **state)
         for (int i = 0; i < MANY; i++) assert_int_equal(counts[i], i == 7 || i == 8 ? 2 : 1);
         dsmoe_dataset_free(data);
     }
-    o.n_paths = 0; /* the cache alone */
+    o.n_paths = 0; /* only the cache */
     dsmoe_dataset_free(open_data(&o));
     o.n_paths = 1;
     o.held_out = 0.1;
@@ -371,7 +372,7 @@ static void test_eval_data(void **state)
     assert_data_refused(&o, DSMOE_ERROR_IO, "nowhere", "");
 }
 
-/* Plain text with text to hold out is cut into windows as ever. */
+/* Plain text with text to hold out is still cut into windows. */
 static void test_plain_eval(void **state)
 {
     (void)state;
@@ -396,7 +397,7 @@ static void test_plain_eval(void **state)
 
 /* ---- the cache ------------------------------------------------------------------------------- */
 
-/* Any byte of the file that is another one is noticed. */
+/* Every changed byte of the file is noticed. */
 static void test_damage(void **state)
 {
     (void)state;
@@ -423,7 +424,8 @@ static void test_damage(void **state)
     free(bytes);
 }
 
-/* Another form, and another part that is learnt, are other data; the same ones are found in the cache. */
+/* Another form, or another choice of what is learned, makes other data. The same settings find the
+ * cache. */
 static void test_key(void **state)
 {
     (void)state;

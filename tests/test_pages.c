@@ -1,5 +1,5 @@
-/* test_pages.c - the pages of an engine: forks, shared beginnings, room that runs out, and turns that fail
- * beside others that do not. */
+/* test_pages.c - the pages of an engine: forks, shared prefixes, pages that run out, and turns that fail
+ * while others succeed. */
 #include "support.h"
 
 #include <math.h>
@@ -40,7 +40,7 @@ static int tear_down(void **state)
     return remove_directory(state);
 }
 
-/* Each test has an engine of its own, with six pages. */
+/* Each test has its own engine with six pages. */
 static int open_engine(void **state)
 {
     (void)state;
@@ -93,7 +93,7 @@ static void check_pages(int64_t used, int64_t shared, int64_t kept)
     assert_int_equal(info.n_pages_kept, kept);
 }
 
-/* The logits after the first n tokens of a text, by an engine that knows nothing else. */
+/* The logits after the first n tokens of a text, from a new engine. */
 static void alone(const int32_t *tokens, int64_t n, float *logits)
 {
     dsmoe_sequence *sequence = make_sequence(model, N_CTX, 0, 1);
@@ -107,7 +107,7 @@ static void assert_close(const float *a, const float *b, const char *what)
     if (!(worst <= 1e-5)) fail_msg("%s: off by %g", what, worst);
 }
 
-/* ---- pages come and go ------------------------------------------------------------------------- */
+/* ---- pages in use ------------------------------------------------------------------------------ */
 
 static void test_growing_and_rewinding(void **state)
 {
@@ -121,15 +121,16 @@ static void test_growing_and_rewinding(void **state)
     prefill(s, text + KV_PAGE, KV_PAGE + 1, NULL);
     check_pages(3, 0, 0);
     rewind_to(s, 2 * KV_PAGE);
-    check_pages(2, 0, 0); /* the page with one token holds nothing of use */
+    check_pages(2, 0, 0); /* the page with one token is no longer of use */
     rewind_to(s, KV_PAGE);
-    check_pages(1, 0, 1); /* a full one may be wanted again */
+    check_pages(1, 0, 1); /* a full page may be used again */
     dsmoe_sequence_free(s);
     check_pages(0, 0, 2);
     assert_int_equal(dsmoe_engine_get_info(engine).n_sequences_used, 0);
 }
 
-/* A fork shares pages until one of the two writes; both then go on as if they were alone. */
+/* A fork shares pages until one of the two sequences writes. After that both continue as if they were
+ * alone. */
 static void test_fork(void **state)
 {
     (void)state;
@@ -143,7 +144,7 @@ static void test_fork(void **state)
     memcpy(branch, text, sizeof branch);
     memcpy(branch + n - 3, other_text, 20 * sizeof *branch);
     prefill(b, branch + n - 3, 20, logits);
-    check_pages(3, 1, 0); /* the beginning is still shared */
+    check_pages(3, 1, 0); /* the prefix is still shared */
     alone(branch, n + 17, right);
     assert_close(logits, right, "the fork");
     prefill(a, text + n, 4, logits);
@@ -154,13 +155,13 @@ static void test_fork(void **state)
     alone(other_text, 5, right);
     assert_close(logits, right, "a fork of nothing");
     dsmoe_sequence_free(a);
-    prefill(b, other_text, 1, NULL); /* still has its beginning */
+    prefill(b, other_text, 1, NULL); /* it still has the prefix */
     dsmoe_sequence_free(b);
     dsmoe_sequence_free(c);
     check_pages(0, 0, 1);
 }
 
-/* Going back into a shared page and on with another text does not change what others see. */
+/* Rewinding into a shared page and continuing with another text does not change the other sequence. */
 static void test_rewind_into_shared(void **state)
 {
     (void)state;
@@ -175,7 +176,7 @@ static void test_rewind_into_shared(void **state)
     assert_close(before, after, "after a fork went back");
 }
 
-/* ---- shared beginnings ------------------------------------------------------------------------- */
+/* ---- shared prefixes --------------------------------------------------------------------------- */
 
 static void test_beginnings(void **state)
 {
@@ -183,7 +184,7 @@ static void test_beginnings(void **state)
     float logits[VOCAB], right[VOCAB];
     dsmoe_sequence *a = begin(text, 3 * KV_PAGE, 0);
     prefill(a, text, 2 * KV_PAGE + 7, NULL);
-    dsmoe_sequence *b = begin(text, 3 * KV_PAGE, 2 * KV_PAGE); /* while the first is there */
+    dsmoe_sequence *b = begin(text, 3 * KV_PAGE, 2 * KV_PAGE); /* while `a` exists */
     check_pages(3, 2, 0);
     prefill(b, text + 2 * KV_PAGE, 9, logits);
     alone(text, 2 * KV_PAGE + 9, right);
@@ -192,12 +193,12 @@ static void test_beginnings(void **state)
     dsmoe_sequence_free(b);
     check_pages(0, 0, 2);
     begin(text, 2 * KV_PAGE + 1, 2 * KV_PAGE);
-    begin(text, 2 * KV_PAGE, KV_PAGE); /* one token is left to compute */
+    begin(text, 2 * KV_PAGE, KV_PAGE); /* one token must be left to compute */
     begin(text, KV_PAGE, 0);
     dsmoe_sequence *other = begin(other_text, N_CTX, 0);
     assert_int_equal(dsmoe_engine_get_info(engine).n_tokens_reused, 5 * KV_PAGE);
     dsmoe_sequence_free(other);
-    int32_t late[N_CTX]; /* the second page of the text, but not after its first one */
+    int32_t late[N_CTX]; /* the text's second page, but after another first page */
     memcpy(late, other_text, sizeof late);
     memcpy(late + KV_PAGE, text + KV_PAGE, KV_PAGE * sizeof *late);
     other = make_empty();
@@ -206,7 +207,7 @@ static void test_beginnings(void **state)
     begin(late, N_CTX, KV_PAGE);
 }
 
-/* The oldest page goes first, and of one text its end. */
+/* The oldest page is reused first, and of a text its last page. */
 static void test_oldest_go_first(void **state)
 {
     (void)state;
@@ -219,7 +220,7 @@ static void test_oldest_go_first(void **state)
     check_pages(0, 0, 5);
     dsmoe_sequence *c = make_empty();
     prefill(c, other_text + 5, KV_PAGE + 1,
-            NULL); /* the free page, and the end of the first text */
+            NULL); /* takes the free page and the end of the first text */
     check_pages(2, 0, 4);
     dsmoe_sequence_free(begin(text, N_CTX, 2 * KV_PAGE));
     dsmoe_sequence_free(begin(other_text, N_CTX, 2 * KV_PAGE));
@@ -262,10 +263,10 @@ static void test_no_free_page(void **state)
     assert_close(logits[2], right, "after it");
     check_pages(5, 0, 0);
     dsmoe_sequence_free(s[0]);
-    prefill(s[1], other_text, 3 * KV_PAGE + 1, NULL); /* now it does */
+    prefill(s[1], other_text, 3 * KV_PAGE + 1, NULL); /* now there is room */
 }
 
-/* A token whose embedding is not a number, in the middle of others. */
+/* A token whose embedding has a NaN, among others. */
 static void test_spoilt_company(void **state)
 {
     (void)state;
@@ -294,7 +295,7 @@ static void test_spoilt_company(void **state)
     assert_int_equal(dsmoe_sequence_length(turns[1].sequence), 0);
     for (int i = 0; i < 3; i += 2) {
         assert_int_equal(turns[i].error.status, DSMOE_OK);
-        alone(tokens[i], 4, right); /* by the model that is whole */
+        alone(tokens[i], 4, right); /* with the intact model */
         assert_close(logits[i], right, "beside a spoilt one");
     }
     dsmoe_engine_free(three);
@@ -306,7 +307,7 @@ static void test_spoilt_company(void **state)
 
 /* ---- the last layer ------------------------------------------------------------------------------ */
 
-/* The rows that are left after all layers of a pass over two spans of ten rows. */
+/* The rows left after all layers of a pass with two spans of ten rows. */
 static int64_t rows_left(int64_t first_wanted, int64_t second_wanted, dsmoe_routing_fn *watch)
 {
     enum { N = 10 };
@@ -344,7 +345,7 @@ static void look_away(void *context, int64_t layer, int64_t position, int64_t n_
     (void)context, (void)layer, (void)position, (void)n_tokens, (void)routing;
 }
 
-/* It computes rows that someone needs, and of the others keys and values alone. */
+/* The last layer computes only the rows that are needed; of the others it computes keys and values. */
 static void test_needed_rows(void **state)
 {
     (void)state;
@@ -352,7 +353,7 @@ static void test_needed_rows(void **state)
     assert_int_equal(rows_left(1, 1, NULL), 2);
     assert_int_equal(rows_left(0, 3, NULL), 3);
     assert_int_equal(rows_left(0, 0, NULL), 0);
-    assert_int_equal(rows_left(1, 1, look_away), 11); /* who is watched shows all its rows */
+    assert_int_equal(rows_left(1, 1, look_away), 11); /* a watcher sees all rows */
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* test_peers.c - ranks joined by socket pairs: every call, however the bytes are chopped up and delayed; and ranks
- * that die, hang or are out of step. */
+/* test_peers.c - ranks joined by socket pairs: every call, however the bytes are divided and delayed; and
+ * ranks that die, hang or are out of step. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -22,14 +22,14 @@
 enum {
     MOST_RANKS = 4,
     LOST = 3
-}; /* LOST: a body whose calls failed, and said why, as they should */
+}; /* LOST: calls of the body failed and named the reason, as they should */
 
 static int run_cases(const dsmoe_peers *p, void *largest)
 {
     return peers_cases(p, *(size_t *)largest) ? 0 : 1;
 }
 
-/* ---- ranks that are well ----------------------------------------------------------------------- */
+/* ---- ranks without faults ---------------------------------------------------------------------- */
 
 static void test_well(void **state)
 {
@@ -68,14 +68,14 @@ static void test_delayed(void **state)
     }
 }
 
-/* ---- ranks that are lost ----------------------------------------------------------------------- */
+/* ---- lost ranks -------------------------------------------------------------------------------- */
 
 typedef struct story {
     int bad_rank;
-    const char *complaint; /* what the message must hold beside the rank */
+    const char *complaint; /* what the message must contain besides the rank */
 } story;
 
-/* One call of each kind, the last of which needs everybody. */
+/* One call of each kind; the last call needs all ranks. */
 static dsmoe_status work(const dsmoe_peers *p, dsmoe_error *error)
 {
     static unsigned char bytes[2][MOST_RANKS][200000];
@@ -105,7 +105,7 @@ static bool says(const dsmoe_error *error, const story *s)
     return good;
 }
 
-/* Returns LOST if a call fails as it should, and every other after it. */
+/* Returns LOST if a call fails as it should and every later call fails too. */
 static int work_and_lose(const dsmoe_peers *p, void *context)
 {
     const story *s = context;
@@ -182,7 +182,7 @@ static void no_task(void *context, int64_t task, int thread)
     (void)thread;
 }
 
-/* Rank 0 works three times as long as the others have patience. */
+/* Rank 0 works three times as long as the other ranks' patience. */
 static int work_long(const dsmoe_peers *p, void *context)
 {
     const double patience = *(const double *)context, until = clock_seconds() + 3 * patience;
@@ -205,7 +205,7 @@ static void test_long_work(void **state)
                                  &(socket_peers_options){.patience = patience}, NULL));
 }
 
-/* ---- patience, with a clock that is told ------------------------------------------------------- */
+/* ---- patience, with a clock set by the test ---------------------------------------------------- */
 
 static void test_watch(void **state)
 {
@@ -214,9 +214,9 @@ static void test_watch(void **state)
     watch w;
     watch_begin(&w, 60, heard, 3, clock);
     assert_false(watch_owes_sign(&w, clock + 5.9));
-    assert_true(watch_owes_sign(&w, clock + 6.1)); /* ten within the time */
+    assert_true(watch_owes_sign(&w, clock + 6.1)); /* ten signs per patience */
     assert_false(watch_owes_sign(&w, clock + 12));
-    clock += 500; /* of work */
+    clock += 500; /* it works */
     watch_begin_wait(&w, clock);
     for (int i = 0; i < 59; i++) watch_look(&w, clock += 1);
     for (int r = 0; r < 3; r++) assert_false(watch_is_silent(&w, r));
@@ -227,20 +227,20 @@ static void test_watch(void **state)
     assert_false(watch_is_silent(&w, 2));
     watch_look(&w, clock += 3);
     assert_true(watch_is_silent(&w, 2));
-    /* Whoever was stopped with all others does not blame them. */
+    /* A rank that was stopped together with all others does not blame them. */
     watch_begin_wait(&w, clock);
     watch_look(&w, clock += 1e6);
     for (int r = 0; r < 3; r++) assert_false(watch_is_silent(&w, r));
 
-    watch_begin(&w, 1e5, heard, 3, clock); /* signs are never rarer than this: */
+    watch_begin(&w, 1e5, heard, 3, clock); /* there is a sign at least every 10 seconds */
     assert_true(watch_owes_sign(&w, clock + 10.1));
-    watch_begin(&w, 0, heard, 3, clock); /* for ever */
+    watch_begin(&w, 0, heard, 3, clock); /* waits for ever */
     watch_begin_wait(&w, clock);
     for (int i = 0; i < 1000; i++) watch_look(&w, clock += 1000);
     assert_false(watch_is_silent(&w, 1) || watch_owes_sign(&w, clock));
 }
 
-/* Without patience the ranks wait as long as they may live. */
+/* Without patience the ranks wait until their time limit. */
 static void test_time_limit(void **state)
 {
     (void)state;
@@ -251,11 +251,11 @@ static void test_time_limit(void **state)
         assert_true(ends[i].was_late && ends[i].signal == SIGKILL && ends[i].exit_code == -1);
 }
 
-/* ---- ranks that do not do the same --------------------------------------------------------------- */
+/* ---- ranks that make different calls ------------------------------------------------------------- */
 
 enum { OTHER_CALL, OTHER_SIZE, OTHER_COUNT };
 
-/* The last rank is out of step with the first, and one of the two notices. */
+/* The last rank is out of step with the others, and some rank notices it. */
 static int stumble(const dsmoe_peers *p, void *context)
 {
     int how = *(int *)context, last = p->size - 1;
@@ -267,7 +267,7 @@ static int stumble(const dsmoe_peers *p, void *context)
         parts[i] = (dsmoe_bytes){bytes[i], how == OTHER_SIZE && p->rank == last ? 7 : 8};
     dsmoe_status status = DSMOE_OK;
     if (how == OTHER_COUNT && p->rank == last)
-        status = p->broadcast(p->context, last, bytes, 8, &error); /* nobody listens, yet it goes */
+        status = p->broadcast(p->context, last, bytes, 8, &error); /* needs no receiver */
     if (status == DSMOE_OK && how == OTHER_CALL && p->rank == last)
         status = p->agree(p->context, 1, &largest, &error);
     else if (status == DSMOE_OK)

@@ -1,4 +1,4 @@
-/* test_plan.c - exact combinations, the paper's three architectures, and the counts of a model. */
+/* test_plan.c - exact binomial coefficients, the paper's three architectures, and the counts of a model. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@ static void test_combinations_known(void **state)
     assert_combinations(100, 50, "100891344545564193334812497256");
     assert_combinations(1000000, 3, "166666166667000000");
     assert_combinations(INT64_MAX, 1, "9223372036854775807");
-    /* 2^63-1 times 2^63-2 over 2 */
+    /* 2^63-1 times 2^63-2, divided by 2 */
     assert_combinations(INT64_MAX, 2, "42535295865117307919086767873688862721");
 }
 
@@ -53,7 +53,7 @@ static void test_combinations_edges(void **state)
     assert_int_equal(dsmoe_combinations(4, -1, &digits, NULL), DSMOE_ERROR_ARGUMENT);
 }
 
-/* All of Pascal's triangle that 64 bits hold: the rule on numbers, the function on digits. */
+/* All of Pascal's triangle that fits 64 bits: its rule in integers against our function in digits. */
 static void test_combinations_pascal(void **state)
 {
     (void)state;
@@ -76,7 +76,7 @@ static uint64_t digits_modulo(const char *digits, uint64_t modulus)
     return remainder;
 }
 
-/* C(n, k) mod p from Pascal's rule alone. */
+/* C(n, k) mod p by Pascal's rule alone. */
 static uint64_t pascal_modulo(int n, int k, uint64_t p)
 {
     uint64_t *row = calloc((size_t)k + 1, sizeof *row);
@@ -99,7 +99,7 @@ static void test_combinations_large(void **state)
     } cases[] = {{1000, 500, 300, "2702882409454365695156146936259752754"},
                  {4096, 512, 669, "3165267499703397879865306652407390018"},
                  {1024, 128, 167, "1356176108543545565396957126557341710"}};
-    /* Three primes below 2^31: agreeing with all of them by chance is out of the question. */
+    /* Three primes below 2^31: a wrong value cannot agree with all of them by chance. */
     static const uint64_t primes[] = {2147483647, 2147483629, 1000000007};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *digits, *mirrored;
@@ -163,7 +163,7 @@ static void test_plan_paper(void **state)
     assert_row(&plan.shared_isolation, 1, 63, 7, 1408, 63 * 2048, "553270671");
     assert_constant(&plan, 16 * 3 * 2048 * 5632, 2 * 3 * 2048 * 5632);
     dsmoe_plan_free(&plan);
-    dsmoe_plan_free(&plan); /* empty now */
+    dsmoe_plan_free(&plan); /* it is empty now */
     dsmoe_plan_free(NULL);
 }
 
@@ -260,7 +260,7 @@ static void test_model_variants(void **state)
     assert_int_equal(dsmoe_model_plan_make(&config, 1, &plan, NULL), DSMOE_OK);
     assert_int_equal(plan.lm_head, 0);
     assert_int_equal(plan.total, base.total - base.lm_head);
-    assert_true(plan.matmul_flops == base.matmul_flops); /* the table is multiplied all the same */
+    assert_true(plan.matmul_flops == base.matmul_flops); /* the tied table is multiplied too */
 
     config = read_16b();
     config.attention_bias = true;
@@ -276,7 +276,7 @@ static void test_model_variants(void **state)
     assert_int_equal(plan.total, plan.active);
 }
 
-/* A configuration made by hand is checked like one from a file. */
+/* A configuration built by a program is checked like one from a file. */
 static void test_model_refuses(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_probe.c - the paper's probes: models over the weights of another one with some of a token's
- * experts masked, without shared experts, or with another number of active ones. */
+/* test_probe.c - the paper's probes: models that share the weights of another model, with some of a
+ * token's experts masked, without shared experts, or with another number of active experts. */
 #include "support.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ typedef struct probe_case {
     const char *name;
     dsmoe_probe probe;
     bool norm_topk_prob;
-    /* What it comes to in a model of 2 shared and 7 routed experts, of which a token takes 3. */
+    /* The effect on a model with 2 shared and 7 routed experts, 3 of them per token. */
     int64_t n_masked, n_shared, k;
 } probe_case;
 
@@ -111,7 +111,7 @@ static void test_against_plain_arithmetic(void **state)
 
 /* ---- the gate ------------------------------------------------------------------------------- */
 
-/* With equal scores the order is that of the numbers: the first are masked, the next are chosen. */
+/* With equal scores experts are ordered by index: the first are masked, the next are chosen. */
 static void test_ties(void **state)
 {
     (void)state;
@@ -126,14 +126,14 @@ static void test_ties(void **state)
         for (int t = 0; t < 5; t++) {
             for (int s = 0; s < 2; s++) {
                 assert_int_equal(idx[2 * t + s], n_masked + s);
-                assert_float_equal(weight[2 * t + s], 1.0 / 6, 1e-7); /* of all, masked ones too */
+                assert_float_equal(weight[2 * t + s], 1.0 / 6, 1e-7); /* softmax over all six */
             }
         }
     }
     fixture_free(&f);
 }
 
-/* The gate values of a token that may use one expert only are all there is, if softmax sees no other. */
+/* If only one expert is allowed and softmax leaves the others out, its gate value is 1. */
 static void test_masked_before_softmax(void **state)
 {
     (void)state;
@@ -153,7 +153,7 @@ static void test_masked_before_softmax(void **state)
             if (masks_first)
                 assert_float_equal(weight[t], 1, 1e-6);
             else
-                assert_true(weight[t] < 1.0f / 6); /* the least of six */
+                assert_true(weight[t] < 1.0f / 6); /* the lowest of six */
         }
     }
     fixture_free(&f);
@@ -171,11 +171,11 @@ static void keep_first_layer(void *context, int64_t layer, int64_t first, int64_
     (void)first;
     seen_routing *seen = context;
     assert_int_equal(n_tokens, N_TOKENS);
-    if (seen->n_layers++ == 0) /* up to here both models have computed the same */
+    if (seen->n_layers++ == 0) /* both models are the same up to here */
         memcpy(seen->idx, routing->topk_idx, sizeof seen->idx);
 }
 
-/* Masking two of a token shifts its choices by two places of the same order. */
+/* Masking two experts of a token shifts its choices by two places in the same order. */
 static void test_order(void **state)
 {
     (void)state;
@@ -207,7 +207,7 @@ static void test_order(void **state)
     made_model_remove(directory);
 }
 
-/* ---- beside the model ----------------------------------------------------------------------- */
+/* ---- together with the model ---------------------------------------------------------------- */
 
 static void assert_same_list(const dsmoe_model *a, const dsmoe_model *b)
 {
@@ -223,7 +223,7 @@ static void assert_same_list(const dsmoe_model *a, const dsmoe_model *b)
     assert_int_equal(dsmoe_model_bytes_per_token(a), dsmoe_model_bytes_per_token(b));
 }
 
-/* A probe of nothing is the model itself, to the bit, on any number of threads. */
+/* A probe that changes nothing gives the model itself, to the bit, for any number of threads. */
 static void test_nothing_changed(void **state)
 {
     (void)state;
@@ -253,8 +253,8 @@ static void test_nothing_changed(void **state)
     made_model_remove(directory);
 }
 
-/* Octets lie in the order of the kernels that made them: whoever borrows the weights uses the same set,
- * whatever is the best by now. */
+/* Octets are in the order of the kernels that made them. A probe must use the same kernels as its model,
+ * even if others are the best by now. */
 static void test_same_kernels(void **state)
 {
     (void)state;
@@ -295,7 +295,7 @@ static void test_same_kernels(void **state)
     free(before);
 }
 
-/* Sessions of the model and of two probes, token by token in turn, disturb each other in nothing. */
+/* Sequences of the model and of two probes, run in turn token by token, do not affect each other. */
 static void test_side_by_side(void **state)
 {
     (void)state;
@@ -327,7 +327,8 @@ static void test_side_by_side(void **state)
     made_model_remove(directory);
 }
 
-/* What a probed model has and reads: no shared experts, and the share of routed ones it uses. */
+/* The tensors and bytes of a probed model: no shared experts, and the part of the routed experts that it
+ * uses. */
 static void test_listing(void **state)
 {
     (void)state;
@@ -337,13 +338,13 @@ static void test_listing(void **state)
     dsmoe_model *model = open_model(directory);
     dsmoe_model *replaced = make_probe(model, (dsmoe_probe){.replace_shared = true});
     dsmoe_model *fewer = make_probe(model, (dsmoe_probe){.num_experts_per_tok = 1});
-    /* three matrices of the fused shared experts in each of the two MoE layers */
+    /* three matrices of the joined shared experts in each of two MoE layers */
     assert_int_equal(dsmoe_model_tensor_count(replaced), dsmoe_model_tensor_count(model) - 6);
     for (size_t i = 0; i < dsmoe_model_tensor_count(replaced); i++)
         assert_null(strstr(dsmoe_model_tensor(replaced, i).name, "shared"));
     assert_null(dsmoe_model_tensor(replaced, dsmoe_model_tensor_count(replaced)).name);
     assert_int_equal(dsmoe_model_tensor_count(fewer), dsmoe_model_tensor_count(model));
-    /* two routed experts read as much as the two shared ones; two fewer that much less */
+    /* two routed experts read as much as the two shared ones; with two fewer, that much less is read */
     size_t two = 2 * 2 * 3 * 42 * 13 * 2, whole = dsmoe_model_bytes_per_token(model);
     assert_int_equal(dsmoe_model_bytes_per_token(replaced), whole);
     assert_int_equal(dsmoe_model_bytes_per_token(fewer), whole - two);
@@ -354,13 +355,13 @@ static void test_listing(void **state)
     made_model_remove(directory);
 }
 
-/* ---- what cannot be ------------------------------------------------------------------------- */
+/* ---- refused probes ------------------------------------------------------------------------- */
 
 static void assert_fails(const dsmoe_model *model, dsmoe_probe probe, dsmoe_status expected,
                          const char *word)
 {
     dsmoe_error error = {0};
-    dsmoe_model *probed = (dsmoe_model *)&error; /* to be set to NULL */
+    dsmoe_model *probed = (dsmoe_model *)&error; /* must be set to NULL */
     dsmoe_status status = dsmoe_model_probe(model, &probe, &probed, &error);
     if (status != expected || probed)
         fail_msg("mask_top %g, num_experts_per_tok %lld: not refused", probe.mask_top,
@@ -403,7 +404,7 @@ static void test_refused(void **state)
     dsmoe_model_free(model);
     made_model_free(&made);
 
-    /* dense by its configuration, and dense since every layer comes before the first MoE layer */
+    /* dense by its configuration, or because first_k_dense_replace covers every layer */
     for (int which = 0; which < 2; which++) {
         config = made_config();
         if (which == 0) config.n_routed_experts = config.n_shared_experts = 0;

@@ -1,4 +1,5 @@
-/* test_processors.c - ranks that share a machine share its processors, and one that is bound to too few is told. */
+/* test_processors.c - ranks on the same machine share its processors, and a rank that is bound to too few
+ * is reported. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -48,7 +49,7 @@ static void test_unbound(void **state)
     must_divide(4, 4, (division){{{2, 2}, {2, 2}, {2, 2}, {2, 2}}, {1, 1, 1, 1}, ""});
 }
 
-/* A part is enough, and so are processors of which others have some too. */
+/* Being bound to a rank's share of the processors is enough, even if other ranks share them. */
 static void test_bound_to_a_part(void **state)
 {
     (void)state;
@@ -64,17 +65,16 @@ static void test_bound_to_less(void **state)
     must_divide(3, 2,
                 (division){{{8, 8}, {4, 8}, {1, 8}},
                            {4, 4, 1},
-                           "rank 2 on machine1 is bound to 1 of 8 processors, its part of which is "
+                           "rank 2 on machine1 is bound to 1 of 8 processors, but its share is "
                            "8: start it with mpirun --bind-to none"});
-    must_divide(
-        2, 2,
-        (division){{{1, 64}, {1, 64}},
-                   {1, 1},
-                   "rank 0 on machine0 is bound to 1 of 64 processors, its part of which is "
-                   "32, and so are others: start it with mpirun --bind-to none"});
+    must_divide(2, 2,
+                (division){{{1, 64}, {1, 64}},
+                           {1, 1},
+                           "rank 0 on machine0 is bound to 1 of 64 processors, but its share is "
+                           "32 (other ranks are bound too): start it with mpirun --bind-to none"});
 }
 
-/* Looking leaves the process bound to what it was bound to. */
+/* processors_look leaves the process bound as it was. */
 static int look(const dsmoe_peers *p, void *context)
 {
     (void)p;
@@ -100,7 +100,7 @@ static int look(const dsmoe_peers *p, void *context)
 static void test_looking(void **state)
 {
     (void)state;
-    assert_true(socket_peers_run(1, look, NULL, NULL, NULL)); /* in a process of its own */
+    assert_true(socket_peers_run(1, look, NULL, NULL, NULL)); /* in a separate process */
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* test_quantize.c - float32 to every type: how much is lost on ordinary numbers, what importance
- * does, and that no finite numbers, however odd, come to harm. */
+/* test_quantize.c - float32 to every type: how much is lost for ordinary numbers, what importance does,
+ * and that finite numbers, however odd, stay finite. */
 #include "support.h"
 
 #include <float.h>
@@ -36,7 +36,7 @@ static void widen(dsmoe_dtype type, int64_t n, const unsigned char *src, float *
     }
 }
 
-/* A row as a type, and what is left of it. */
+/* A row stored in a type, and its dequantised values. */
 typedef struct stored_row {
     unsigned char bytes[ROW * sizeof(float)];
     float values[ROW];
@@ -48,7 +48,7 @@ static void store(stored_row *row, dsmoe_dtype type, int64_t n, const float *x,
     memset(row->bytes, 0xa5, sizeof row->bytes);
     quantize_row(type, n, x, importance, row->bytes);
     for (size_t i = (size_t)dtype_bytes(type, n); i < sizeof row->bytes; i++)
-        assert_int_equal(row->bytes[i], 0xa5); /* nothing after the row is touched */
+        assert_int_equal(row->bytes[i], 0xa5); /* nothing is written after the row */
     widen(type, n, row->bytes, row->values);
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(row->values[i]))
@@ -56,7 +56,7 @@ static void store(stored_row *row, dsmoe_dtype type, int64_t n, const float *x,
                      (double)row->values[i]);
 }
 
-/* Root of Σ w·(x - x̂)² over Σ w·x² (without weights, of 1). */
+/* The root of Σ w·(x - x̂)² / Σ w·x²; without weights all w are 1. */
 static double loss(int64_t n, const float *x, const float *weights, const float *values)
 {
     double error = 0, size = 0;
@@ -68,10 +68,10 @@ static double loss(int64_t n, const float *x, const float *weights, const float 
     return sqrt(error / size);
 }
 
-static stored_row row, other; /* too large for a stack */
+static stored_row row, other; /* too large for the stack */
 static float numbers[ROW], weights[ROW];
 
-/* Normal numbers, of which one in 256 is `outliers` times as large. */
+/* Normal numbers; one in 256 is multiplied by `outliers`. */
 static void make_numbers(float deviation, float outliers, uint64_t seed)
 {
     rng_normal(numbers, ROW, seed, 1, 0, deviation);
@@ -93,7 +93,7 @@ static void check_bits(dsmoe_dtype type, float x, uint16_t expected)
     assert_int_equal(out[2] | out[3] << 8, expected | 0x8000);
 }
 
-/* Rounded to nearest, ties to even; what would be infinite is the largest number. */
+/* Rounds to nearest, ties to even. Numbers that would become infinite become the largest number. */
 static void test_plain(void **state)
 {
     (void)state;
@@ -119,8 +119,8 @@ static void test_plain(void **state)
 
 /* ---- ordinary numbers ------------------------------------------------------------------------ */
 
-/* What is lost of normal numbers, and of such with outliers: bounds are about 1 % above what there
- * is to see. A scale that only takes in the largest number, without a search, loses more. */
+/* The loss for normal numbers, without and with outliers; the bounds are about 1 % above the measured
+ * loss. A scale that only fits the largest number, without a search, loses more. */
 static void test_loss(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void test_loss(void **state)
         }
 }
 
-/* Numbers that a type can hold exactly are found again, wherever in a block they are. */
+/* Numbers that a type can represent exactly are preserved, at any place in a block. */
 static void test_grid(void **state)
 {
     (void)state;
@@ -163,7 +163,7 @@ static void test_grid(void **state)
                                                               : 32;
         for (int i = 0; i < ROW; i++) {
             int code = (int)(rng_bits(4, 1, (uint64_t)i) % (uint64_t)levels) - levels / 2;
-            if (i % 16 == 0) code = -levels / 2; /* every part has both ends */
+            if (i % 16 == 0) code = -levels / 2; /* each part has both extremes */
             if (i % 16 == 1) code = levels / 2 - 1;
             if (type == DSMOE_Q8_0 && code == -128) code = -127;
             numbers[i] = (float)code * 0x1p-7f;
@@ -176,7 +176,7 @@ static void test_grid(void **state)
     }
 }
 
-/* Q5_1 without a search: the lowest number is the minimum, the highest has the last code. */
+/* Q5_1 without a search: the minimum is the lowest number, and the highest number gets the last code. */
 static void store_plain_q5_1(const float *x, float *values)
 {
     float low = x[0], high = x[0];
@@ -192,8 +192,8 @@ static void store_plain_q5_1(const float *x, float *values)
     }
 }
 
-/* A minimum may be of either sign and far larger than what numbers differ by, so that its float16 is
- * the coarser one: the search loses less by at least this factor. */
+/* A minimum may have either sign and be far larger than the differences, so that rounding it to float16
+ * loses most. The search reduces the loss by at least this factor. */
 static void test_q5_1_minimum(void **state)
 {
     (void)state;
@@ -216,7 +216,8 @@ static void test_q5_1_minimum(void **state)
     }
 }
 
-/* The largest of a block is ±127 of 127 steps: what was read is written again as it was. */
+/* The largest number of a block is exactly ±127 steps, so quantising the dequantised row gives the same
+ * bytes. */
 static void test_q8_0_again(void **state)
 {
     (void)state;
@@ -226,7 +227,7 @@ static void test_q8_0_again(void **state)
     assert_memory_equal(row.bytes, other.bytes, (size_t)dtype_bytes(DSMOE_Q8_0, ROW));
 }
 
-/* A block does not know its neighbours. */
+/* The result for a block does not depend on its neighbours. */
 static void test_alone(void **state)
 {
     (void)state;
@@ -234,7 +235,7 @@ static void test_alone(void **state)
     rng_uniform(weights, ROW, 4, 3, 0, 0.0f, 1.0f);
     for (size_t t = 0; t < COUNT(blocks); t++) {
         const dtype_info *info = &dtype_table[blocks[t]];
-        int n = 11 * info->block; /* not a multiple of what is searched at once */
+        int n = 11 * info->block; /* not a multiple of what is searched together */
         if (n > ROW) n = ROW;
         store(&row, blocks[t], n, numbers, weights);
         for (int b = 0; b < n / info->block; b++) {
@@ -245,7 +246,7 @@ static void test_alone(void **state)
     }
 }
 
-/* Powers of two make no difference, neither of numbers nor of importances. */
+/* Scaling numbers or importances by a power of two changes nothing else. */
 static void test_units(void **state)
 {
     (void)state;
@@ -263,13 +264,13 @@ static void test_units(void **state)
     }
 }
 
-/* The same bits everywhere. Who makes a search better changes them here. */
+/* The same bits on every machine. A better search changes the values here. */
 static void test_bits(void **state)
 {
     (void)state;
     static const struct {
         dsmoe_dtype type;
-        uint64_t without, with; /* importance */
+        uint64_t without, with; /* without and with importance */
     } known[] = {
         {DSMOE_Q8_0, 0x619cd1a0dd550f50, 0x157927832f21b7ba},
         {DSMOE_Q4_0, 0x64e9736338bf2e57, 0x7e00e7de4754bb7d},
@@ -294,8 +295,8 @@ static void test_bits(void **state)
 
 /* ---- importance ------------------------------------------------------------------------------ */
 
-/* One column in eight matters a hundred times as much as the others: there less is lost than
- * without this knowledge, by at least this factor; and so is on the whole. */
+/* One column in eight is a hundred times as important as the others. With this importance less is lost
+ * there by at least this factor, and in total too. */
 static void test_importance(void **state)
 {
     (void)state;
@@ -325,7 +326,7 @@ static void test_importance(void **state)
     }
 }
 
-/* Blocks without any importance are as if none was given, be it beside others that have some. */
+/* Blocks without any importance are quantised as if none was given, even next to blocks with importance. */
 static void test_no_importance(void **state)
 {
     (void)state;
@@ -344,7 +345,7 @@ static void test_no_importance(void **state)
     }
 }
 
-/* A part of a large block that has no importance still becomes what it is. */
+/* A part of a large block without importance is still quantised well. */
 static void test_part_without_importance(void **state)
 {
     (void)state;
@@ -359,7 +360,7 @@ static void test_part_without_importance(void **state)
     }
 }
 
-/* Importances of every size. */
+/* Importances of any magnitude. */
 static void test_odd_importance(void **state)
 {
     (void)state;
@@ -372,7 +373,7 @@ static void test_odd_importance(void **state)
             for (int i = 0; i < ROW; i++) weights[i] = sizes[s];
             store(&other, blocks[t], ROW, numbers, weights);
             assert_true(loss(ROW, numbers, NULL, other.values) < 1.01 * usual);
-            weights[ROW / 2] = 1.0f; /* far above, or far below, all others */
+            weights[ROW / 2] = 1.0f; /* far from all others */
             store(&other, blocks[t], ROW, numbers, weights);
         }
     }
@@ -395,8 +396,8 @@ static void test_zeros(void **state)
         }
 }
 
-/* All the same: little but the rounding of a scale is lost, to float16 and in large blocks to a
- * multiple of d. */
+/* Equal numbers: little is lost except by rounding the scale, to float16 or in large blocks to a multiple
+ * of d. */
 static void test_constants(void **state)
 {
     (void)state;
@@ -417,9 +418,9 @@ static void test_constants(void **state)
         }
 }
 
-/* One number a thousand times as large as the others is kept; as a minimum less exactly, for the
- * sake of the others. What that leaves for the others of its block depends on the type; the bounds
- * are for parts without it. */
+/* A number a thousand times as large as the others is kept; as a minimum less exactly, in favour of the
+ * others. The loss of the others in its block depends on the type; the bounds are for the parts without
+ * it. */
 static void test_outlier(void **state)
 {
     (void)state;
@@ -445,7 +446,7 @@ static void test_outlier(void **state)
     }
 }
 
-/* Scales that float16 cannot hold: numbers are cut off at what the type can say. */
+/* Scales beyond float16: numbers are clamped to the type's range. */
 static void test_huge(void **state)
 {
     (void)state;
@@ -477,8 +478,8 @@ static double plain_q8_0_loss(void)
     return loss(ROW, numbers, NULL, values);
 }
 
-/* Where float16 gets coarse the largest numbers are not cut off: little more is lost than usual. Of Q8_0,
- * which then has no scales left to choose from, than is usual without a choice. */
+/* Where float16 becomes coarse, the largest numbers are not clamped, and little more is lost than usual.
+ * Q8_0 then has no choice of scales, so it is compared with Q8_0 without a search. */
 static void test_tiny(void **state)
 {
     (void)state;
@@ -502,7 +503,7 @@ static void test_tiny(void **state)
     }
 }
 
-/* Numbers of all sizes in one block. */
+/* Numbers of all magnitudes in one block. */
 static void test_wide_range(void **state)
 {
     (void)state;

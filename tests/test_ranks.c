@@ -1,5 +1,5 @@
-/* test_ranks.c - a command that joins ranks, under mpirun: who prints, with which exit code all of them end, and what
- * is left of the job when one of them goes wrong. scripts/test_mpi.sh starts it and looks at what it prints.
+/* test_ranks.c - a command that joins ranks, under mpirun: which rank prints, the exit code of all of them,
+ * and what is left of the job when a rank fails. scripts/test_mpi.sh starts it and checks its output.
  *   test_ranks well | usage | agreed | early | apart */
 #include <stdio.h>
 #include <string.h>

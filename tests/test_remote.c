@@ -1,4 +1,4 @@
-/* test_remote.c - requests to a server elsewhere: its address, what becomes of what comes back, and servers that
+/* test_remote.c - requests to another server: its address, what is shown of its answers, and servers that
  * misbehave. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,7 +46,7 @@ static remote_end ask(const remote_address *address, asked *a)
     return end;
 }
 
-/* What comes of one reply. */
+/* The result of one reply. */
 static remote_end try_reply(const char *scheme, const fake_reply *reply, double max_silence,
                             asked *a)
 {

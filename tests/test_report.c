@@ -1,5 +1,5 @@
-/* test_report.c - the pages: what must be on them is there, what strangers wrote stays text, and
- * whatever a file holds, the page is well-formed HTML or there is an error. */
+/* test_report.c - the pages: they show what they must, text from strangers stays text, and for any file
+ * the page is well-formed HTML or there is an error. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -20,7 +20,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* Hundreds of pages are written: none of them has to survive a power cut. */
+/* Hundreds of pages are written, and none of them must survive a power loss. */
 int __wrap_fsync(int descriptor);
 
 int __wrap_fsync(int descriptor)
@@ -31,7 +31,7 @@ int __wrap_fsync(int descriptor)
 
 /* ---- pages ---------------------------------------------------------------------------------- */
 
-/* The report of the run in the folder of the test; to be freed. */
+/* The report of the run in the test's folder, to be freed. */
 static char *make_page(void)
 {
     dsmoe_error error = {0};
@@ -42,7 +42,8 @@ static char *make_page(void)
     return page;
 }
 
-/* The page of a file with these lines; NULL if it is refused with a message that names it. */
+/* The page of a file with these lines, to be freed. NULL if the file is refused with a message that names
+ * it. */
 static char *page_of_bytes(const char *bytes, size_t size)
 {
     write_data("metrics.jsonl", bytes, size);
@@ -138,7 +139,7 @@ static void test_unfinished(void **state)
     assert_hides(page, "Routing by kind");
     assert_shows(page, "of 400");
     free(page);
-    /* Stopped: nothing new will come by itself. Resumed: it does again. */
+    /* A stopped run does not reload its page; a resumed one does again. */
     FILE *file = fopen(in_directory("metrics.jsonl"), "a");
     assert_non_null(file);
     fputs("{\"type\":\"end\",\"step\":130,\"finished\":false}\n", file);
@@ -152,11 +153,11 @@ static void test_unfinished(void **state)
     page = make_page();
     assert_shows(page, "http-equiv");
     assert_shows(page, "Resumed once.");
-    assert_hides(page, "could not be read"); /* the half line may be being written */
+    assert_hides(page, "could not be read"); /* the incomplete line may still be growing */
     free(page);
 }
 
-/* Every line has its name in the legend, and it says smoothed only of what is. */
+/* Every line is named in the legend, and only smoothed lines are called smoothed. */
 static void test_legends(void **state)
 {
     (void)state;
@@ -175,7 +176,7 @@ static void test_legends(void **state)
     assert_hides(page, "smoothed");
     assert_hides(page, "as logged");
     free(page);
-    /* many lines for a point of the chart */
+    /* several log lines for each point of the chart */
     run.n_steps = run.done = 3000;
     run.eval_every = run.load_every = run.sample_every = 1000;
     made_run_write(directory, &run);
@@ -184,7 +185,7 @@ static void test_legends(void **state)
     free(page);
 }
 
-/* The points of the last line of the chart with this name; to be freed. */
+/* The points of the last line in the chart with this name, to be freed. */
 static char *points_of(const char *page, const char *name)
 {
     char *label;
@@ -198,7 +199,7 @@ static char *points_of(const char *page, const char *name)
     return strndup(points, strcspn(points, "\""));
 }
 
-/* A learning rate that is lowered at a few steps is drawn as stairs, one that glides as it glides. */
+/* A learning rate that changes at a few steps is drawn as stairs, a gradual one as a curve. */
 static void test_learning_rate(void **state)
 {
     (void)state;
@@ -235,7 +236,7 @@ static void test_log_scale(void **state)
     free(page);
 }
 
-/* At the pace since the last start; a run that has ended has none left. */
+/* The time left is computed from the pace since the last start. A run that has ended has none. */
 static void test_time_left(void **state)
 {
     (void)state;
@@ -257,8 +258,8 @@ static void test_time_left(void **state)
     free(page);
 }
 
-/* 100,000 steps and the experts of a large model: not more than a browser likes, and thinned so that
- * the extremes survive. */
+/* 100,000 steps and the experts of a large model: the page stays small enough for a browser, and thinning
+ * keeps the extremes. */
 static void test_long(void **state)
 {
     (void)state;
@@ -295,7 +296,7 @@ static void test_long(void **state)
     free(page);
 }
 
-/* ---- what others wrote ---------------------------------------------------------------------- */
+/* ---- text from strangers -------------------------------------------------------------------- */
 
 static void test_escaped(void **state)
 {
@@ -324,7 +325,7 @@ static void test_escaped(void **state)
     free(page);
     free(lines);
 
-    /* The name of the folder is the page's title. */
+    /* The folder's name is in the page's title. */
     const char *folder = in_directory("<b>&");
     make_folder("<b>&");
     write_text("<b>&/metrics.jsonl", "{\"type\":\"step\",\"step\":1,\"loss\":1}\n");
@@ -334,7 +335,7 @@ static void test_escaped(void **state)
     free(page);
 }
 
-/* What no run writes. */
+/* Lines that no run writes. */
 static const char *const odd_lines[] = {
     "{\"type\":\"step\"}",
     "{\"type\":\"step\",\"step\":\"one\",\"loss\":[]}",
@@ -381,7 +382,7 @@ static const char *const odd_lines[] = {
     "\"\\u0000\"",
     "\xff\xfe"};
 
-/* Each is left out, without harm to the others. */
+/* Each odd line is left out, without harm to the others. */
 static void test_hostile_lines(void **state)
 {
     (void)state;
@@ -394,7 +395,7 @@ static void test_hostile_lines(void **state)
     fputs(good, file);
     for (size_t i = 0; i < COUNT(odd_lines); i++) {
         char *one, *alone = page_of(odd_lines[i]);
-        free(alone); /* refused or not, there is no crash */
+        free(alone); /* accepted or not, it must not crash */
         assert_true(asprintf(&one, "%s\n%s", odd_lines[i], good) > 0);
         char *page = page_of(one);
         assert_non_null(page);
@@ -431,7 +432,7 @@ static void test_hostile_files(void **state)
     make_folder("dir/metrics.jsonl");
     assert_int_equal(dsmoe_report_run(in_directory("dir"), &error), DSMOE_ERROR_IO);
 
-    /* A line longer than any run writes is not even looked into. */
+    /* A line longer than any that a run writes is not parsed at all. */
     size_t size = (size_t)20 << 20;
     char *large = malloc(size);
     assert_non_null(large);
@@ -464,7 +465,7 @@ static void test_too_many_experts(void **state)
     free(lines);
 }
 
-/* A file cut anywhere, and one with bytes changed anywhere. */
+/* A file cut anywhere, and a file with random bytes changed. */
 static void test_damaged(void **state)
 {
     (void)state;
@@ -495,7 +496,7 @@ static void test_locale(void **state)
     (void)state;
     made_run_write(directory, &usual);
     char *page = make_page();
-    if (setlocale(LC_NUMERIC, "de_DE.UTF-8")) { /* if it is there */
+    if (setlocale(LC_NUMERIC, "de_DE.UTF-8")) { /* if this locale is installed */
         char *other = make_page();
         setlocale(LC_NUMERIC, "C");
         assert_string_equal(page, other);
@@ -550,7 +551,7 @@ static void test_ablation(void **state)
     for (size_t i = 0; i < COUNT(shown); i++) assert_shows(page, shown[i]);
     assert_hides(page, "http-equiv");
     assert_hides(page, "as trained</text>");
-    assert_shows(page, "translate(-3px)"); /* bars at the same place stand beside each other */
+    assert_shows(page, "translate(-3px)"); /* bars at the same place do not overlap */
     assert_shows(page, "translate(3px)");
     free(page);
     made_ablation_write(in_directory("a.json"), 3, 1);
@@ -562,7 +563,7 @@ static void test_ablation(void **state)
     free(page);
 }
 
-/* Intervals, words and gaps of pairs are shown as the file has them, on an axis of tokens. */
+/* Intervals, texts and gaps of pairs are shown as in the file, on an axis of tokens. */
 static void test_ablation_comparisons(void **state)
 {
     (void)state;
@@ -577,9 +578,9 @@ static void test_ablation_comparisons(void **state)
     static const char *const shown[] = {"What the data support", "Ann to Bob", "-0.0253",
                                         "-0.0419 to -0.0088", "0.022", "&lt; 0.001", "-0.0590",
                                         "tokens", "no difference", "Differences while training",
-                                        /* beside the charts, not over them */
+                                        /* next to the charts, not over them */
                                         "<i class=\"level\"></i>no difference</li>",
-                                        /* a row that a phone shows as a list */
+                                        /* a row that phones show as a list */
                                         "<th scope=\"row\">Ann to Bob</th><td data-name=\"mean\">"};
     for (size_t i = 0; i < COUNT(shown); i++) assert_shows(page, shown[i]);
     assert_hides(page, ">no difference</text>");

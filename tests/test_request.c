@@ -1,4 +1,4 @@
-/* test_request.c - fields of requests: what is taken of them, and what is refused, by which name. */
+/* test_request.c - fields of requests: what is read from them, and what is refused, with which name. */
 #include "alloc_failures.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "formats/json.h"
 #include "request_bodies.h"
 
-/* ---- what a body says ------------------------------------------------------------------------- */
+/* ---- accepted bodies -------------------------------------------------------------------------- */
 
 static void test_absent_fields_have_defaults(void **state)
 {
@@ -29,7 +29,7 @@ static void test_absent_fields_have_defaults(void **state)
     }
 }
 
-/* As is every null of a list of members that others would refuse. */
+/* null in a field means that the field is absent. */
 static void test_null_is_absent(void **state)
 {
     (void)state;
@@ -149,7 +149,7 @@ static void test_empty_lists_are_none(void **state)
     }
 }
 
-/* ---- what is refused -------------------------------------------------------------------------- */
+/* ---- refused bodies --------------------------------------------------------------------------- */
 
 static void test_bodies_that_are_none(void **state)
 {
@@ -251,7 +251,7 @@ static void test_values_of_the_wrong_kind(void **state)
         {REQUEST_CHAT, "'logit_bias':'x'", "logit_bias", "\"x\""},
         {REQUEST_CHAT, "'logit_bias':{'267':1}", "logit_bias",
          "token 267; ids must be from 0 to 266"},
-        {REQUEST_CHAT, "'logit_bias':{'99999999999999999999':1}", "logit_bias", "ids of tokens"},
+        {REQUEST_CHAT, "'logit_bias':{'99999999999999999999':1}", "logit_bias", "token ids"},
         {REQUEST_CHAT, "'logit_bias':{'-1':1}", "logit_bias", "\"-1\""},
         {REQUEST_CHAT, "'logit_bias':{'':1}", "logit_bias", "\"\""},
         {REQUEST_CHAT, "'logit_bias':{'Hello':1}", "logit_bias", "\"Hello\""},
@@ -305,7 +305,7 @@ static void test_what_cannot_be_honoured(void **state)
         {REQUEST_CHAT, "'response_format':{'type':'json_object'}", "response_format", "grammar"},
         {REQUEST_CHAT, "'response_format':{'type':'json_schema','json_schema':{}}",
          "response_format", "grammar"},
-        {REQUEST_NATIVE, "'grammar':'root ::= [0-9]+'", "grammar", "held to a grammar"},
+        {REQUEST_NATIVE, "'grammar':'root ::= [0-9]+'", "grammar", "constrained by a grammar"},
         {REQUEST_NATIVE, "'grammar':'((('", "grammar", "\"(((\""},
         {REQUEST_NATIVE, "'json_schema':{}", "json_schema", "grammar"},
         {REQUEST_NATIVE, "'grammar_lazy':true", "grammar_lazy", "grammar"},
@@ -438,7 +438,7 @@ static void test_error_bodies(void **state)
     free(text);
 }
 
-/* ---- memory that cannot be had ---------------------------------------------------------------- */
+/* ---- running out of memory -------------------------------------------------------------------- */
 
 static const char *attempted;
 static request_kind attempted_kind;

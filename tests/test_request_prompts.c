@@ -1,4 +1,5 @@
-/* test_request_prompts.c - prompts and conversations of requests become ids that the model has and the context holds. */
+/* test_request_prompts.c - prompts and conversations of requests become ids that the model has and that
+ * fit the context. */
 #include "request_bodies.h"
 
 #include <stdlib.h>
@@ -116,7 +117,7 @@ static void test_prompts_that_are_none(void **state)
 
 /* ---- the context ------------------------------------------------------------------------------ */
 
-/* A prompt of so many ids, in a form that each kind but chat understands. */
+/* A prompt of `count` ids, in a form that each kind except chat accepts. */
 static char *ids_of(request_kind kind, size_t count, const char *more)
 {
     const char *before = kind == REQUEST_EMBEDDING ? "{'input':[1" : "{'prompt':[1";
@@ -142,7 +143,7 @@ static void test_prompts_and_the_context(void **state)
         {REQUEST_NATIVE, 65, "]}", "the prompt has 65 tokens"},
         {REQUEST_NATIVE, 5000, "]}",
          "the prompt has 5000 tokens, more than the context of 64 holds"},
-        {REQUEST_NATIVE, 100, ",'a']}", "65 tokens and 36 items more"},
+        {REQUEST_NATIVE, 100, ",'a']}", "65 tokens and 36 more items"},
         {REQUEST_EMBEDDING, 64, "]}", NULL},
         {REQUEST_EMBEDDING, 65, "]}", "the prompt has 65 tokens"},
     };
@@ -175,7 +176,7 @@ static void test_texts_and_the_context(void **state)
     assert_non_null(strstr(e.message, "more than the context of 64 holds"));
     request_free(&r);
     free(talk);
-    /* What cannot fit is not even encoded. */
+    /* A prompt that cannot fit is not even encoded. */
     size_t most = (1 << 20) + 65 * 64;
     must_refuse_many(REQUEST_NATIVE, "{'prompt':'", "a", most, "'}", "prompt",
                      "a text of 1052736 bytes");
@@ -270,7 +271,7 @@ static void test_conversations_that_are_none(void **state)
     refuse_all(unsupported, COUNT(unsupported), 501);
 }
 
-/* ---- models with less ------------------------------------------------------------------------- */
+/* ---- models without some tokens --------------------------------------------------------------- */
 
 static void test_without_a_tokenizer_ids_work(void **state)
 {
@@ -313,7 +314,7 @@ static void check_bare(void)
     must_refuse(REQUEST_CHAT,
                 "{'messages':[{'role':'user','content':'a'},{'role':'assistant','content':'b'}]}",
                 501, "messages[1].role", "no token to end an answer");
-    limits.vocab_size = 1; /* less than the tokenizer makes */
+    limits.vocab_size = 1; /* fewer ids than the tokenizer has */
     must_refuse(REQUEST_COMPLETION, "{'prompt':'ab'}", 400, "prompt", "becomes token 1");
     limits.vocab_size = VOCABULARY;
 }

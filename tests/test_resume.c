@@ -1,6 +1,6 @@
-/* test_resume.c - runs that are stopped and go on bit for bit, from what is left if something is
- * damaged, and over numbers that are not finite. dsmoe_trainer_backward is wrapped by the linker so
- * that a step fails on demand. */
+/* test_resume.c - runs that are stopped and resumed to the same bits, from an intact checkpoint if the
+ * last one is damaged, and after numbers that are not finite. The linker wraps dsmoe_trainer_backward, so
+ * that a test can spoil a step. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -26,7 +26,7 @@ typedef enum spoil_kind { SPOIL_NOTHING, SPOIL_LOSS, SPOIL_GRADIENT, SPOIL_WEIGH
 static struct {
     spoil_kind kind;
     int64_t first, last; /* batches, counted from 1 */
-    int64_t n;           /* so far */
+    int64_t n;           /* batches so far */
 } spoil;
 
 static void spoil_batches(spoil_kind kind, int64_t first, int64_t last)
@@ -54,12 +54,12 @@ dsmoe_status __wrap_dsmoe_trainer_backward(dsmoe_trainer *trainer, const dsmoe_b
     if (kind == SPOIL_LOSS) *last = NAN;
     if (kind == SPOIL_WEIGHT) trainer->weights[trainer->parameters[1].begin] = INFINITY;
     dsmoe_status status = __real_dsmoe_trainer_backward(trainer, batch, losses, error);
-    if (kind == SPOIL_LOSS) *last = before; /* as if it had been a number on its way */
+    if (kind == SPOIL_LOSS) *last = before; /* as if only the computation had failed */
     if (kind == SPOIL_GRADIENT) trainer->gradients[trainer->parameters[3].begin] = NAN;
     return status;
 }
 
-/* ---- other calls that do as they are told ---------------------------------------------------- */
+/* ---- other calls that a test controls -------------------------------------------------------- */
 
 static bool fail_evaluations;
 dsmoe_status __real_dsmoe_held_out_loss(const dsmoe_model *model, const dsmoe_dataset *dataset,
@@ -76,7 +76,7 @@ dsmoe_status __wrap_dsmoe_held_out_loss(const dsmoe_model *model, const dsmoe_da
     return __real_dsmoe_held_out_loss(model, dataset, options, loss, error);
 }
 
-static const char *denied; /* the end of a path that cannot be opened; NULL: none */
+static const char *denied; /* the end of a path that cannot be opened, or NULL */
 int __real_open(const char *file, int flags, mode_t mode);
 int __wrap_open(const char *file, int flags, mode_t mode);
 int __wrap_open(const char *file, int flags, mode_t mode)
@@ -86,7 +86,7 @@ int __wrap_open(const char *file, int flags, mode_t mode)
     return -1;
 }
 
-static const char *kernels_name; /* NULL: the true one */
+static const char *kernels_name; /* NULL: the real name */
 const char *__real_dsmoe_kernels_name(void);
 const char *__wrap_dsmoe_kernels_name(void);
 const char *__wrap_dsmoe_kernels_name(void)
@@ -94,7 +94,7 @@ const char *__wrap_dsmoe_kernels_name(void)
     return kernels_name ? kernels_name : __real_dsmoe_kernels_name();
 }
 
-/* ---- stopping and going on ------------------------------------------------------------------- */
+/* ---- stopping and resuming ------------------------------------------------------------------- */
 
 static void compare_resumed(bool recompute, const int threads[3])
 {
@@ -115,7 +115,7 @@ static void compare_resumed(bool recompute, const int threads[3])
         assert_int_equal(r.step, n);
         assert_false(r.finished);
         witness w = {0};
-        if (n < 4) { /* two stops */
+        if (n < 4) { /* then stopped twice */
             r = must_resume(run_folder("parts"), n + 2, threads[(n + 1) % 3], &w);
             assert_int_equal(w.first_step, n);
             assert_int_equal(r.step, n + 2);
@@ -135,7 +135,7 @@ static void test_exact(void **state)
     compare_resumed(true, (const int[]){2, 3, 1});
 }
 
-/* The first line of a run's log that begins so; to be freed. */
+/* The first line of a run's log with this beginning, to be freed. */
 static char *line_of(const char *run, const char *begins)
 {
     size_t size;
@@ -147,8 +147,8 @@ static char *line_of(const char *run, const char *begins)
     return copy;
 }
 
-/* A line of the log is the mean of the same steps whether the run was stopped among them or not, and the
- * last loss is told again to whoever asks again. */
+/* A line of the log is the mean of the same steps even if the run was stopped between them. Resuming a
+ * finished run reports the last loss again. */
 static void test_log(void **state)
 {
     (void)state;
@@ -170,7 +170,7 @@ static void test_log(void **state)
     }
     for (int i = 0; i < 3; i++) {
         char *a = line_of("all", lines[i]), *b = line_of("parts", lines[i]);
-        const char *ends = strstr(a, ",\"lr\""); /* what comes next has times in it */
+        const char *ends = strstr(a, ",\"lr\""); /* what follows contains times */
         size_t n = ends ? (size_t)(ends - a) : strlen(a);
         assert_true(n > 60 || i == 2);
         if (strncmp(a, b, n)) fail_msg("%s is not %s", b, a);
@@ -181,7 +181,7 @@ static void test_log(void **state)
     tiny_remove(run_folder("parts"));
 }
 
-/* Recomputation is the same arithmetic. */
+/* Recomputing activations gives the same bits. */
 static void test_recompute(void **state)
 {
     (void)state;
@@ -207,7 +207,7 @@ static void test_stop(void **state)
     assert_true(r.finished);
     assert_same_end("straight", "stopped");
 
-    /* Nothing to do is said, and nothing is done. */
+    /* A finished run reports that nothing is left to do. */
     w = (witness){0};
     r = must_resume(run_folder("stopped"), 0, 1, &w);
     assert_true(r.finished && r.step == 6 && w.n_steps == 0 && w.n_messages == 1);
@@ -218,7 +218,7 @@ static void test_stop(void **state)
     tiny_remove(run_folder("stopped"));
 }
 
-/* Before the first step nothing is a run yet, and the same call begins again. */
+/* A run stopped before its first step leaves no run behind, so the same call starts it again. */
 static void test_stop_early(void **state)
 {
     (void)state;
@@ -246,7 +246,7 @@ static void begin_run(const char *name)
     denied = NULL;
 }
 
-/* A run that has had no checkpoint begins again. */
+/* A run without any checkpoint starts from the beginning. */
 static void test_no_checkpoint(void **state)
 {
     (void)state;
@@ -258,7 +258,7 @@ static void test_no_checkpoint(void **state)
     tiny_remove(run_folder("bare"));
 }
 
-/* One that has had some does not, wherever they are: its log stays as it was. */
+/* A run that has lost its checkpoints does not start again, and its log is not changed. */
 static void test_lost_checkpoints(void **state)
 {
     (void)state;
@@ -281,7 +281,7 @@ static void test_lost_checkpoints(void **state)
     assert_int_equal(unlink(tiny_path(run, "best")), 0);
     must_fail(NULL, options, DSMOE_ERROR_IO, "metrics.jsonl mentions one");
     assert_int_equal(rmdir(list), 0);
-    FILE *file = fopen(list, "w"); /* it cannot be listed */
+    FILE *file = fopen(list, "w"); /* so that it cannot be listed */
     assert_non_null(file);
     fclose(file);
     must_fail(NULL, options, DSMOE_ERROR_IO, "checkpoints: cannot read the folder");
@@ -309,7 +309,7 @@ static void flip_last_byte(const char *file)
     assert_int_equal(fclose(f), 0);
 }
 
-/* The one before is used, and the damaged one is no longer in the way. */
+/* The checkpoint before the damaged one is used, and the damaged one is set aside. */
 static void test_damaged_checkpoint(void **state)
 {
     (void)state;
@@ -322,7 +322,7 @@ static void test_damaged_checkpoint(void **state)
     must_resume(run, 0, 1, &w);
     char link[TINY_PATH] = "";
     assert_true(readlink(tiny_path(run, "latest"), link, sizeof link - 1) > 0);
-    assert_string_equal(link, "checkpoints/step-00000002"); /* already now */
+    assert_string_equal(link, "checkpoints/step-00000002"); /* before the first new step */
     assert_int_equal(w.first_step, 2);
     assert_int_equal(w.n_messages, 1);
     assert_non_null(strstr(w.message, "step-00000004/model.safetensors"));
@@ -331,7 +331,7 @@ static void test_damaged_checkpoint(void **state)
     assert_same_end("straight", "hurt");
     tiny_remove(run);
 
-    /* If there is no other one that is an error, and it stays where it is. */
+    /* If there is no other checkpoint that is an error, and the damaged one is not moved. */
     s = tiny_settings(directory, "hurt");
     must_run(&s, (dsmoe_run_options){.stop_after = 1, .n_threads = 1}, NULL);
     flip_last_byte(tiny_path(run, "checkpoints/step-00000001/training.safetensors"));
@@ -341,7 +341,7 @@ static void test_damaged_checkpoint(void **state)
     tiny_remove(run);
 }
 
-/* ---- a checkpoint that nobody has measured yet ----------------------------------------------- */
+/* ---- a checkpoint that is not measured yet --------------------------------------------------- */
 
 static void assert_same_best(const char *a, const char *b)
 {
@@ -352,8 +352,8 @@ static void assert_same_best(const char *a, const char *b)
     tiny_assert_same(tiny_path(x, "evaluation.json"), tiny_path(y, "evaluation.json"));
 }
 
-/* Who is stopped while a checkpoint is measured has the checkpoint, and measures it first next time:
- * also the last one, after which there is no other step. */
+/* A run that is stopped while it measures a checkpoint keeps the checkpoint and measures it first when
+ * resumed. That holds for the last checkpoint too, after which there is no step. */
 static void test_stop_while_measuring(void **state)
 {
     (void)state;
@@ -376,7 +376,7 @@ static void test_stop_while_measuring(void **state)
     }
 }
 
-/* Looking costs no checkpoint: one that fails is said, and the next step comes. */
+/* A failing evaluation is reported and does not stop the run. */
 static void test_failing_evaluation(void **state)
 {
     (void)state;
@@ -391,12 +391,12 @@ static void test_failing_evaluation(void **state)
     copy_path(x, run_folder("blind"), "latest/model.safetensors");
     copy_path(y, run_folder("straight"), "latest/model.safetensors");
     tiny_assert_same(x, y);
-    r = must_resume(run_folder("blind"), 0, 1, NULL); /* the last one is measured now */
+    r = must_resume(run_folder("blind"), 0, 1, NULL); /* now the last checkpoint is measured */
     assert_true(r.held_out_loss > 0);
     tiny_remove(run_folder("blind"));
 }
 
-/* The process died after the last checkpoint: the line "end" is written by the next one. */
+/* If the process died after the last checkpoint, the resumed run writes the line "end". */
 static void test_missing_end(void **state)
 {
     (void)state;
@@ -408,7 +408,7 @@ static void test_missing_end(void **state)
         size_t size;
         char *text = tiny_read(file, &size), *end = strstr(text, "{\"type\":\"end\"");
         assert_non_null(end);
-        assert_null(strstr(end + 1, "{\"type\":\"end\"")); /* once */
+        assert_null(strstr(end + 1, "{\"type\":\"end\"")); /* only once */
         if (i == 0) assert_int_equal(truncate(file, end - text), 0);
         free(text);
         must_resume(run_folder("endless"), 0, 1, NULL);
@@ -416,7 +416,7 @@ static void test_missing_end(void **state)
     tiny_remove(run_folder("endless"));
 }
 
-/* ---- what is not damage ---------------------------------------------------------------------- */
+/* ---- problems that are not damage ------------------------------------------------------------ */
 
 static void test_denied_checkpoint(void **state)
 {
@@ -435,7 +435,7 @@ static void test_denied_checkpoint(void **state)
     tiny_remove(run);
 }
 
-/* Other kernels add in another order: the run goes on, and says so. */
+/* Other kernels add in another order: the run continues and says so. */
 static void test_other_kernels(void **state)
 {
     (void)state;
@@ -469,7 +469,7 @@ static void test_changed_data(void **state)
     assert_int_equal(fwrite(text, 1, size, f), size);
     fclose(f);
     free(text);
-    must_resume(run, 0, 1, NULL); /* they are back */
+    must_resume(run, 0, 1, NULL); /* the text is as before */
     assert_same_end("straight", "moved");
     tiny_remove(run);
 }
@@ -479,14 +479,14 @@ static void test_changed_data(void **state)
 static void test_skip(void **state)
 {
     (void)state;
-    /* The last step is skipped: the model is that of the step before. */
+    /* If the last step is skipped, the model is that of the step before. */
     static const spoil_kind kinds[] = {SPOIL_LOSS, SPOIL_GRADIENT};
     for (int i = 0; i < 2; i++) {
         dsmoe_run_settings s = tiny_settings(directory, "skipped");
         s.save_every = 1;
         s.keep = 2;
         s.accumulate = 2;
-        spoil_batches(kinds[i], 11, 11); /* of 12 */
+        spoil_batches(kinds[i], 11, 11); /* out of 12 */
         witness w = {0};
         dsmoe_run_result r = must_run(&s, (dsmoe_run_options){.n_threads = 1}, &w);
         spoil_nothing();
@@ -525,7 +525,7 @@ static void test_skip_and_resume(void **state)
     tiny_remove(run_folder("two"));
 }
 
-/* Checkpoints from before are named, and nothing is lost but the steps since. */
+/* The last good checkpoint is named, and only the steps after it are lost. */
 static void test_ten_in_a_row(void **state)
 {
     (void)state;
@@ -557,7 +557,7 @@ static void test_ten_in_a_row(void **state)
     }
     tiny_remove(run_folder("found"));
 
-    /* From the very beginning: there is no checkpoint to name. */
+    /* From the first step: there is no checkpoint to name. */
     s = tiny_settings(directory, "lost");
     s.steps = 16;
     spoil_batches(SPOIL_LOSS, 1, 100);

@@ -1,6 +1,6 @@
-/* test_resume_changes.c - runs that go on with other settings than they began with: which may change,
- * that the change takes effect and stays, and how the others are refused. trainer_update is
- * wrapped by the linker so that a learning rate that is too high spoils a step. */
+/* test_resume_changes.c - runs resumed with other settings than they started with: which settings may
+ * change, that a change takes effect and is kept, and how the others are refused. The linker wraps
+ * trainer_update, so that a learning rate that is too high spoils a step. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -17,7 +17,7 @@
 #include "scratch.h"
 #include "train/trainer.h"
 
-static double highest_lr = INFINITY; /* above it a gradient is not finite */
+static double highest_lr = INFINITY; /* above this rate a gradient becomes NaN */
 
 dsmoe_status __real_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
                                    dsmoe_error *error);
@@ -34,7 +34,7 @@ dsmoe_status __wrap_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_upda
 
 enum { MAX_KEYS = 8 };
 
-/* Keys separated by blanks, as the options of a run that is resumed. */
+/* The options of a resumed run with these keys, which are separated by blanks. */
 static dsmoe_run_options resume_with(const char *run, const char *words)
 {
     static char text[256];
@@ -65,7 +65,7 @@ static void assert_logged(const char *run, const char *words)
     free(text);
 }
 
-/* A run of six steps that was stopped after the third. */
+/* A run of six steps, stopped after the third. */
 static void make_half(char run[TINY_PATH])
 {
     copy_path(run, directory, "half");
@@ -74,9 +74,9 @@ static void make_half(char run[TINY_PATH])
     must_run(&s, (dsmoe_run_options){.n_threads = 1, .stop_after = 3}, NULL);
 }
 
-/* ---- what may change ------------------------------------------------------------------------- */
+/* ---- settings that may change ---------------------------------------------------------------- */
 
-/* Values that are defaults are values like others. */
+/* Values that equal the defaults count as given, too. */
 static void test_values_hold(void **state)
 {
     (void)state;
@@ -98,9 +98,9 @@ static void test_values_hold(void **state)
     dsmoe_run_settings saved = saved_settings(run);
     assert_true(saved.lr == 0.001 && saved.steps == 8 && saved.warmup == 0);
     assert_string_equal(saved.schedule, "constant");
-    assert_int_equal(saved.batch, 2); /* what was not given is the run's */
+    assert_int_equal(saved.batch, 2); /* the run's own value */
 
-    /* They stay without being said again. */
+    /* The changes are kept when the run is resumed without them. */
     w = (witness){0};
     dsmoe_run_result r = must_resume(run, 0, 2, &w);
     assert_true(r.finished && r.step == 8 && w.last_lr == 0.001);
@@ -108,7 +108,7 @@ static void test_values_hold(void **state)
     tiny_remove(run);
 }
 
-/* A run with changes can be stopped between as well. */
+/* A run with changes can be stopped and resumed as well. */
 static void test_changes_are_exact(void **state)
 {
     (void)state;
@@ -173,18 +173,18 @@ static void test_finished_run_goes_on(void **state)
     s.lr = 0.5;
     must_fail(&s, resume_with(run, "lr"), DSMOE_ERROR_CONFIG, "give more steps");
     assert_true(saved_settings(run).lr == 0.01);
-    s.steps = 9; /* the same is no change */
+    s.steps = 9; /* the same value is no change */
     witness w = {0};
     must_run(&s, resume_with(run, "steps"), &w);
     assert_non_null(strstr(w.message, "9 of 9 steps"));
     tiny_remove(run);
 }
 
-/* Ten skipped steps end a run; with a lower rate it goes on from its last checkpoint. */
+/* Ten skipped steps in a row end a run. With a lower rate it continues from its last checkpoint. */
 static void test_diverged_run_goes_on(void **state)
 {
     (void)state;
-    for (int first = 0; first < 2; first++) { /* with a checkpoint, and without one */
+    for (int first = 0; first < 2; first++) { /* with and without a checkpoint */
         char run[TINY_PATH];
         copy_path(run, directory, "diverged");
         dsmoe_run_settings s = tiny_settings(directory, "diverged");
@@ -205,7 +205,7 @@ static void test_diverged_run_goes_on(void **state)
     }
 }
 
-/* The same text in another place. */
+/* The same text at another path. */
 static void test_data_moves(void **state)
 {
     (void)state;
@@ -221,13 +221,13 @@ static void test_data_moves(void **state)
     assert_int_equal(rename(moved, text), 0);
     assert_same_end("straight", "half");
     make_half(run);
-    copy_path(s.data[0], text, "sums.txt"); /* not all of it */
+    copy_path(s.data[0], text, "sums.txt"); /* only a part of it */
     must_fail(&s, resume_with(run, "data"), DSMOE_ERROR_FORMAT, "changed");
     assert_string_equal(saved_settings(run).data[0], text);
     tiny_remove(run);
 }
 
-/* ---- what may not ---------------------------------------------------------------------------- */
+/* ---- settings that may not change ------------------------------------------------------------ */
 
 static const char *as_option(const char *key) { return !strcmp(key, "seq") ? "--seq" : key; }
 
@@ -263,15 +263,15 @@ static void test_refused(void **state)
         if (!strstr(error.message, cases[i].words))
             fail_msg("'%s' does not say '%s'", error.message, cases[i].words);
     }
-    s.steps = 3; /* all done at once: no step would follow */
+    s.steps = 3; /* these steps are done already */
     must_fail(&s, resume_with(run, "steps"), DSMOE_ERROR_CONFIG, "3 steps of this run are done");
     s.lr = NAN;
     must_fail(&s, resume_with(run, "lr"), DSMOE_ERROR_CONFIG, "lr");
     must_fail(NULL, resume_with(run, "lr"), DSMOE_ERROR_ARGUMENT, "settings");
     dsmoe_run_settings saved = saved_settings(run);
-    assert_true(saved.lr == 0.01 && saved.steps == 6); /* nothing of it was kept */
+    assert_true(saved.lr == 0.01 && saved.steps == 6); /* none of the changes was kept */
 
-    /* The very same values are no change, wherever the call comes from. */
+    /* Equal values are no change, even if a path is written differently. */
     s = tiny_settings(directory, "half");
     snprintf(s.out, sizeof s.out, "%s/../half", run);
     witness w = {0};

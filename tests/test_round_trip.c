@@ -1,5 +1,5 @@
-/* test_round_trip.c - a folder that becomes a GGUF file and a folder again: weights bit by bit, and
- * every JSON file member by member. */
+/* test_round_trip.c - a folder converted to a GGUF file and back: the same weights bit by bit, and the
+ * same members in every JSON file. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -45,7 +45,7 @@ static json_node *read_json(const char *folder, const char *name)
     return node;
 }
 
-/* All members but one of the files of that name in "a" and "c". */
+/* Compares all members except one in the files of that name in "a" and "c". */
 static void assert_same_json(const char *name, const char *except)
 {
     json_node *before = read_json("a", name), *after = read_json("c", name);
@@ -62,7 +62,7 @@ static void write_file(const char *folder, const char *name, const char *text)
     write_to(tiny_path(in(folder), name), text, strlen(text));
 }
 
-/* A copy with `from`, which must be there, replaced by `to`; to be freed. */
+/* A copy with `from`, which must occur, replaced by `to`; to be freed. */
 static char *replaced(const char *text, const char *from, const char *to)
 {
     const char *at = strstr(text, from);
@@ -72,7 +72,7 @@ static char *replaced(const char *text, const char *from, const char *to)
     return copy;
 }
 
-/* The released configuration with small sizes; to be freed. */
+/* The released configuration with small sizes, to be freed. */
 static char *config_text(bool few_tokens)
 {
     static const char *const sizes[][2] = {
@@ -95,7 +95,7 @@ static char *config_text(bool few_tokens)
     return text;
 }
 
-/* As the released one, with few tokens: quick to read. */
+/* Like the released tokenizer, but with few tokens and so quick to read. */
 static void write_small_tokenizer(const char *from, const char *to)
 {
     static const char form[] =
@@ -122,7 +122,7 @@ static void write_small_tokenizer(const char *from, const char *to)
     free(changed);
 }
 
-/* A model "a" with all files of the released one, small. */
+/* Makes a model "a" with all files of the released one, but small. */
 static void make_folder(bool few_tokens)
 {
     char *text = config_text(few_tokens);
@@ -154,13 +154,13 @@ static void test_released(void **state)
     make_folder(false);
     there_and_back();
     tiny_assert_same(in("a/model.safetensors"), in("c/model.safetensors"));
-    assert_same_json("config.json", "auto_map"); /* it names code that is no part of the folder */
+    assert_same_json("config.json", "auto_map"); /* it names code outside the folder */
     assert_same_json("generation_config.json", NULL);
     assert_same_json("tokenizer.json", NULL);
     assert_same_json("tokenizer_config.json", NULL);
 }
 
-/* Whatever a tokenizer.json says that the keys of a GGUF file have no words for. */
+/* Members of a tokenizer.json that GGUF keys cannot express. */
 static void test_tokenizer_members(void **state)
 {
     (void)state;
@@ -170,7 +170,7 @@ static void test_tokenizer_members(void **state)
         {"\"normalized\": true", "\"normalized\": false"},
         {"\"dropout\": null", "\"dropout\": 0"},
         {"\"version\": \"1.0\"", "\"version\": \"1.0\", \"mine\": 1"},
-        {"\"trim_offsets\": false", "\"trim_offsets\": true"}, /* of the post_processor */
+        {"\"trim_offsets\": false", "\"trim_offsets\": true"}, /* in the post_processor */
         {"\"a b\"", "[\"a\", \"b\"]"},
         {"\"id\": 4", "\"id\": 9"}, /* out of order */
         {", \"padding\": null", ""},
@@ -188,7 +188,7 @@ static void test_tokenizer_members(void **state)
     }
 }
 
-/* A tokenizer_config.json of any content, and none. */
+/* tokenizer_config.json with any content, and without the file. */
 static void test_tokenizer_config(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_routing.c - what a text does with the experts, counted a second time from what the gates tell. */
+/* test_routing.c - which experts a text uses, counted a second time from the gates' reports. */
 #include "support.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ static dsmoe_model *model;
 static int32_t tokens[N_TOKENS];
 static dsmoe_error error;
 
-/* The second count. */
+/* The numbers of the second count. */
 static struct {
     int64_t counts[MAX_LAYERS][MAX_EXPERTS], together[MAX_LAYERS][MAX_EXPERTS][MAX_EXPERTS];
     int64_t by_token[MAX_LAYERS][MAX_EXPERTS][VOCAB], occurrences[VOCAB];
@@ -66,7 +66,7 @@ static void watch(void *context, int64_t layer, int64_t first, int64_t n, const 
     }
 }
 
-/* Window after window, each in one pass. */
+/* One window after another, each in one pass. */
 static void count_again(void)
 {
     memset(&seen, 0, sizeof seen);
@@ -184,14 +184,14 @@ static void test_bias_and_scores(void **state)
     routing_free(&r);
 }
 
-/* After some calls. */
+/* Stops after *context calls. */
 static bool end_soon(void *context, double done, double total)
 {
     assert_true(done <= total);
     return --*(int *)context > 0;
 }
 
-/* What was read counts, and nothing else. */
+/* Only the tokens that were read count. */
 static void test_interrupted(void **state)
 {
     (void)state;
@@ -208,7 +208,7 @@ static void test_interrupted(void **state)
     routing_free(&r);
 
     const token_text text = {tokens, N_TOKENS, BOS};
-    const routing_options options = {.n_ctx = 1, .n_threads = 1}; /* all of it is BOS */
+    const routing_options options = {.n_ctx = 1, .n_threads = 1}; /* each window has only BOS */
     routing_report none = {0};
     assert_int_equal(routing_collect(model, &text, &options, &none, &error), DSMOE_ERROR_ARGUMENT);
     routing_free(&none);
@@ -237,7 +237,7 @@ static void test_json(void **state)
     routing_free(&r);
 }
 
-/* Windows lie side by side, each after BOS. */
+/* Windows are next to each other, and each begins with BOS. */
 static void test_windows(void **state)
 {
     (void)state;

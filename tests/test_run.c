@@ -21,9 +21,9 @@
 #include "run_witness.h"
 #include "scratch.h"
 
-/* ---- disks that do as they are told ---------------------------------------------------------- */
+/* ---- faults that a test controls ------------------------------------------------------------- */
 
-static unsigned long disk_left; /* bytes; 0: the truth */
+static unsigned long disk_left; /* in bytes; 0: as it is */
 int __real_statvfs(const char *path, struct statvfs *disk);
 int __wrap_statvfs(const char *path, struct statvfs *disk);
 int __wrap_statvfs(const char *name, struct statvfs *disk)
@@ -36,7 +36,7 @@ int __wrap_statvfs(const char *name, struct statvfs *disk)
     return result;
 }
 
-static bool fail_lines; /* of the log, but for the first */
+static bool fail_lines; /* of the log, except the first */
 dsmoe_status __real_metrics_put_step(metrics *m, const metrics_step *step, dsmoe_error *error);
 dsmoe_status __wrap_metrics_put_step(metrics *m, const metrics_step *step, dsmoe_error *error);
 dsmoe_status __wrap_metrics_put_step(metrics *m, const metrics_step *step, dsmoe_error *error)
@@ -59,8 +59,8 @@ static void test_whole_run(void **state)
     assert_true(r.loss == w.last_loss && r.held_out_loss > 0 && r.best_loss <= r.held_out_loss);
     assert_true(w.last_loss < w.first_loss);
     assert_int_equal(w.n_steps, 6);
-    assert_int_equal(w.n_evals, 3);   /* 2, 4, 6 */
-    assert_int_equal(w.n_samples, 2); /* 3, 6 */
+    assert_int_equal(w.n_evals, 3);   /* at steps 2, 4, 6 */
+    assert_int_equal(w.n_samples, 2); /* at steps 3, 6 */
     assert_int_equal(w.n_checkpoints, 3);
     assert_int_equal(w.n_messages, 0);
     assert_int_equal(w.vocab_size, 320);
@@ -81,7 +81,7 @@ static void test_whole_run(void **state)
     assert_string_equal(r.report, tiny_path(run, "report.html"));
     assert_false(tiny_exists(tiny_path(run, "checkpoints/step-00000002")));
 
-    /* It is a model, and its tokenizer is there. */
+    /* The checkpoint is a model with its tokenizer. */
     dsmoe_model *model;
     dsmoe_tokenizer *tokenizer;
     dsmoe_error error;
@@ -93,7 +93,7 @@ static void test_whole_run(void **state)
     dsmoe_model_free(model);
     dsmoe_tokenizer_free(tokenizer);
 
-    /* Settings name no file by a relative path, and are those of the run. */
+    /* The saved settings are those of the run, with absolute paths. */
     dsmoe_run_settings saved = dsmoe_run_settings_default();
     if (dsmoe_run_settings_read(tiny_path(run, "settings.json"), &saved, &error))
         fail_msg("%s", error.message);
@@ -115,13 +115,13 @@ static void test_metrics(void **state)
         if (!strstr(text, type)) fail_msg("no line of type %s", lines[i]);
     }
     assert_non_null(strstr(text, "\"finished\":true"));
-    /* Of two kinds one has held-out text, and no more is told of the other. */
+    /* Only one of two kinds has held-out text, so only that one is reported. */
     assert_true(strstr(text, "\"kinds\":[\"sums\"],\"load\":[[[") ||
                 strstr(text, "\"kinds\":[\"names\"],\"load\":[[["));
     free(text);
 }
 
-/* Whoever looks changes nothing. */
+/* Evaluations, samples and checkpoints do not change the model. */
 static void test_looking(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void test_looking(void **state)
     tiny_remove(run_folder("blind"));
 }
 
-/* The loss of a line is the mean since the line before: of steps 2, 3 and 4 here. */
+/* The loss in a line is the mean since the line before: here of steps 2, 3 and 4. */
 static void test_interval(void **state)
 {
     (void)state;
@@ -164,7 +164,7 @@ static void test_interval(void **state)
     tiny_remove(run_folder("some"));
 }
 
-/* A log that cannot be written costs lines, not steps. */
+/* If the log cannot be written, lines are lost, but no steps. */
 static void test_failing_metrics(void **state)
 {
     (void)state;
@@ -173,13 +173,13 @@ static void test_failing_metrics(void **state)
     witness w = {0};
     dsmoe_run_result r = must_run(&s, (dsmoe_run_options){.n_threads = 1}, &w);
     fail_lines = false;
-    assert_true(r.finished && w.n_messages == 1); /* said once */
+    assert_true(r.finished && w.n_messages == 1); /* reported once */
     assert_non_null(strstr(w.message, "training continues"));
     assert_same_end("straight", "silent");
     tiny_remove(run_folder("silent"));
 }
 
-/* Weights for others in half the bytes; training goes on with the exact ones. */
+/* bf16 weights in half the bytes for others to load; training continues with the exact ones. */
 static void test_dtype(void **state)
 {
     (void)state;
@@ -216,7 +216,7 @@ static void test_init(void **state)
     dsmoe_run_settings s = tiny_settings(directory, "tuned");
     *s.config = '\0';
     memcpy(s.init, model, sizeof model);
-    s.lr = 0; /* the weights stay what they are */
+    s.lr = 0; /* so that the weights do not change */
     s.steps = 1;
     must_run(&s, (dsmoe_run_options){.n_threads = 1}, NULL);
     tiny_assert_same(tiny_path(run, "latest/model.safetensors"),
@@ -224,7 +224,7 @@ static void test_init(void **state)
     tiny_assert_same(tiny_path(run, "tokenizer.json"), tiny_path(model, "tokenizer.json"));
     tiny_remove(run);
 
-    /* A model without a tokenizer needs one beside it. */
+    /* A model without a tokenizer needs another tokenizer. */
     char bare[TINY_PATH];
     copy_path(bare, directory, "bare");
     assert_int_equal(folder_make(bare, NULL), DSMOE_OK);
@@ -250,10 +250,10 @@ static void test_preset(void **state)
     witness w = {.stop_at_start = true};
     must_run(&s, (dsmoe_run_options){0}, &w);
     assert_int_equal(w.n_starts, 1);
-    assert_int_equal(w.vocab_size, 320); /* 300 rounded up */
+    assert_int_equal(w.vocab_size, 320); /* 300, rounded up */
     assert_int_equal(w.max_position_embeddings, 600);
     tiny_remove(run_folder("preset"));
-    s.seq = 16; /* fewer than the preset's, and than those of a config.json: no others are learnt */
+    s.seq = 16; /* fewer than the preset has: only these positions are learned */
     w = (witness){.stop_at_start = true};
     must_run(&s, (dsmoe_run_options){0}, &w);
     assert_int_equal(w.max_position_embeddings, 16);
@@ -263,7 +263,7 @@ static void test_preset(void **state)
     tiny_remove(run_folder("preset"));
 }
 
-/* Tokens that are tokens already need no tokenizer; there is then nothing to read in a sample. */
+/* Shards of tokens need no tokenizer. Without one there are no samples. */
 static void test_shard(void **state)
 {
     (void)state;
@@ -288,7 +288,7 @@ static void test_shard(void **state)
     assert_false(tiny_exists(tiny_path(run, "tokenizer.json")));
     assert_false(tiny_exists(tiny_path(run, "latest/tokenizer.json")));
     tiny_remove(run);
-    /* One that the configuration does not have is an error that names the file. */
+    /* A token that the configuration does not have is an error that names the file. */
     f = fopen(shard, "r+b");
     assert_non_null(f);
     tokens[0] = 320;
@@ -300,13 +300,13 @@ static void test_shard(void **state)
     tiny_remove(run_folder("tokens.bin"));
 }
 
-/* A model that is trained further keeps what it can. */
+/* A model that is trained further keeps its number of positions if that is enough. */
 static void test_positions_of_init(void **state)
 {
     (void)state;
     dsmoe_run_settings s = tiny_settings(directory, "further");
     *s.config = '\0';
-    copy_path(s.init, directory, "straight/latest"); /* 16 */
+    copy_path(s.init, directory, "straight/latest"); /* has 16 positions */
     static const int64_t lengths[][2] = {{8, 16}, {24, 24}};
     for (int i = 0; i < 2; i++) {
         s.seq = lengths[i][0];
@@ -317,7 +317,7 @@ static void test_positions_of_init(void **state)
     }
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* ---- refused settings ------------------------------------------------------------------------ */
 
 static void touch(const char *file, const char *text) { write_to(file, text, strlen(text)); }
 
@@ -334,7 +334,7 @@ static void test_folder_in_use(void **state)
     touch(tiny_path(run, "tokenizer.json"), "mine");
     touch(tiny_path(run, "notes.txt"), "mine");
     must_fail(&s, (dsmoe_run_options){0}, DSMOE_ERROR_IO, "used: already holds tokenizer.json");
-    /* What an interrupted start left is no obstacle. */
+    /* Files left by an interrupted start do no harm. */
     touch(tiny_path(run, ".preparing"), "");
     touch(tiny_path(run, "tokenizer_config.json"), "rubbish");
     int lock = open(run, O_RDONLY);
@@ -350,7 +350,7 @@ static void test_folder_in_use(void **state)
     close(lock);
     tiny_remove(run);
 
-    /* A tokenizer that lies there and is asked for is used where it is. */
+    /* A tokenizer in the run's folder is used in place if it is asked for. */
     assert_int_equal(mkdir(run, 0777), 0);
     char straight[TINY_PATH];
     copy_path(straight, directory, "straight");
@@ -381,7 +381,7 @@ static void test_refused(void **state)
     strcat(s.data[0], "/none");
     must_fail(&s, plain, DSMOE_ERROR_IO, "text/none");
     s = good;
-    memcpy(s.data[0], directory, sizeof directory); /* and the run lies in it */
+    memcpy(s.data[0], directory, sizeof directory); /* the run's folder is in the data */
     must_fail(&s, plain, DSMOE_ERROR_ARGUMENT, "lies in the data");
     s = good;
     strcat(s.config, "x");
@@ -391,14 +391,14 @@ static void test_refused(void **state)
     config.vocab_size = 299;
     assert_int_equal(mkdir(run_folder("small"), 0777), 0);
     assert_int_equal(config_write(run_folder("small"), &config, DSMOE_F32, NULL), DSMOE_OK);
-    snprintf(s.config, sizeof s.config, "%s", run_folder("small")); /* its folder does as well */
+    snprintf(s.config, sizeof s.config, "%s", run_folder("small")); /* or its folder */
     must_fail(&s, plain, DSMOE_ERROR_CONFIG, "config.json: a vocab_size of 299 is too small");
     tiny_remove(run_folder("small"));
     s = good;
     s.seq = 100000;
     must_fail(&s, plain, DSMOE_ERROR_ARGUMENT, "sequence");
     s = good;
-    s.device_groups = 3; /* do not divide 4 experts */
+    s.device_groups = 3; /* does not divide 4 experts */
     must_fail(&s, plain, DSMOE_ERROR_ARGUMENT, "3 device groups");
     s = good;
     snprintf(s.out, sizeof s.out, "%.256s/config.json", directory);
@@ -413,16 +413,16 @@ static void test_refused(void **state)
               "text: not a training run");
 }
 
-/* ---- starts that fail ------------------------------------------------------------------------ */
+/* ---- failing starts -------------------------------------------------------------------------- */
 
-/* A disk that cannot hold one checkpoint: said before the first step, and not at the first save. */
+/* A disk without room for one checkpoint is reported before the first step, not at the first save. */
 static void test_small_disk(void **state)
 {
     (void)state;
     dsmoe_run_settings s = tiny_settings(directory, "full");
     disk_left = 1000;
     must_fail(&s, (dsmoe_run_options){.n_threads = 1}, DSMOE_ERROR_IO, "the disk has 0 MB left");
-    disk_left = 400000; /* one, but not all */
+    disk_left = 400000; /* room for one checkpoint, not for all */
     witness w = {0};
     must_run(&s, (dsmoe_run_options){.n_threads = 1}, &w);
     assert_int_equal(w.n_messages, 1);
@@ -441,13 +441,13 @@ static void test_small_memory(void **state)
     assert_false(tiny_exists(run_folder("large")));
 }
 
-/* Whatever was wrong, nothing is left of the attempt but what was there before. */
+/* Whatever the error, only what was there before is left. */
 static void test_no_debris(void **state)
 {
     (void)state;
     const dsmoe_run_options plain = {.n_threads = 1};
     dsmoe_run_settings s = tiny_settings(directory, "failed/deep/run");
-    s.seq = 100000; /* longer than the text: seen after the tokenizer is trained */
+    s.seq = 100000; /* longer than the text: found after the tokenizer is trained */
     must_fail(&s, plain, DSMOE_ERROR_ARGUMENT, "");
     assert_false(tiny_exists(run_folder("failed")));
 
@@ -459,7 +459,7 @@ static void test_no_debris(void **state)
     s.seq = 100000;
     must_fail(&s, plain, DSMOE_ERROR_ARGUMENT, "");
     assert_int_equal(unlink(tiny_path(run, "notes.txt")), 0);
-    assert_int_equal(rmdir(run), 0); /* there was nothing else */
+    assert_int_equal(rmdir(run), 0); /* the folder was empty */
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* test_run_bias.c - a run of a model like V3: the biases of its gates follow the loads that metrics.jsonl tells, by the
- * speed of the settings, and end in the checkpoint. */
+/* test_run_bias.c - a run of a model like V3: the biases of its gates follow the loads in metrics.jsonl,
+ * at the speed in the settings, and are saved in the checkpoint. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -16,7 +16,7 @@
 #include "scratch.h"
 
 enum { LAYERS = 3, MOE_LAYERS = 2, EXPERTS = 16, STEPS = 12, MAX_LINES = 64 };
-static const double speed = 0.001; /* the published one */
+static const double speed = 0.001; /* the published value */
 
 static dsmoe_run_settings v3_settings(const char *name)
 {
@@ -36,7 +36,7 @@ static dsmoe_run_settings v3_settings(const char *name)
     return s;
 }
 
-/* metrics.jsonl: the lines of one type. */
+/* The lines of one type in metrics.jsonl. */
 typedef struct metric_lines {
     json_node *at[MAX_LINES];
     int n;
@@ -71,7 +71,7 @@ static double number_at(const json_node *line, const char *key, int64_t i)
     return json_node_number(json_node_item(json_node_member(line, key), (size_t)i));
 }
 
-/* What the loads of a line make of the biases: a load is given over the mean of its layer. */
+/* Updates the biases with the loads of a line. Loads are relative to the mean of their layer. */
 static void follow(const json_node *line, float bias[MOE_LAYERS][EXPERTS], int *n_fell, int *n_rose)
 {
     const json_node *layers = json_node_member(line, "load");
@@ -103,7 +103,7 @@ static void check_checkpoint(const char *run, float bias[MOE_LAYERS][EXPERTS])
     dsmoe_error error;
     if (dsmoe_model_open(tiny_path(run_folder(run), "latest"), &model, &error))
         fail_msg("%s", error.message);
-    assert_null(dsmoe_model_gate_bias(model, 0)); /* dense */
+    assert_null(dsmoe_model_gate_bias(model, 0)); /* layer 0 is dense */
     assert_null(dsmoe_model_gate_bias(model, -1));
     assert_null(dsmoe_model_gate_bias(model, LAYERS));
     for (int64_t l = 0; l < MOE_LAYERS; l++)
@@ -134,7 +134,7 @@ static void test_bias_follows_load(void **state)
     tiny_remove(run_folder("v3"));
 }
 
-/* Speed 0: the lines are there, and nothing moves. Other gates have no lines. */
+/* With speed 0 the lines are written, but biases stay 0. Other gates have no such lines. */
 static void test_no_bias(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_run_conversations.c - training runs on conversations: to the same bits when they are stopped and resumed, and
- * with several ranks; measured on held-out conversations or on data of their own; and shown before anything is
- * learnt. */
+/* test_run_conversations.c - training runs on conversations: the same bits when they are stopped and
+ * resumed, and with several ranks; measured on held-out conversations or on separate data; and shown
+ * before training. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -21,7 +21,7 @@ static void write_file(const char *name, const char *text)
     write_to(tiny_path(directory, name), text, strlen(text));
 }
 
-/* Sums in three forms, of different lengths. */
+/* Sums in three formats, of different lengths. */
 static void write_conversations(const char *name, unsigned n)
 {
     static char text[1 << 16];
@@ -81,7 +81,7 @@ static void test_resume(void **state)
     tiny_remove(run_folder("parts"));
 }
 
-/* Without its text too. */
+/* Resuming works without the text, too. */
 static void test_resume_cache(void **state)
 {
     (void)state;
@@ -114,7 +114,7 @@ static void test_ranks(void **state)
 
 /* ---- held-out data --------------------------------------------------------------------------- */
 
-/* The loss of each held-out conversation alone, by an engine of its own. */
+/* The loss of each held-out conversation alone, with an engine of its own. */
 static double measure_plainly(const dsmoe_model *model, const dsmoe_dataset *data, int64_t vocab)
 {
     enum { LENGTH = 80 };
@@ -203,7 +203,7 @@ static void test_eval_data(void **state)
     tiny_remove(run_folder("measured"));
 }
 
-/* ---- what is said before anything is learnt --------------------------------------------------- */
+/* ---- errors and data shown before training ---------------------------------------------------- */
 
 static void test_bad_line(void **state)
 {
@@ -240,7 +240,7 @@ static void test_counts(void **state)
     must_fail(&s, (dsmoe_run_options){.n_threads = 1}, DSMOE_ERROR_CONFIG, "not answers or all");
 }
 
-/* Settings of conversations where there are none. */
+/* Settings for conversations are refused for other data. */
 static void test_idle(void **state)
 {
     (void)state;
@@ -279,7 +279,7 @@ static void test_show(void **state)
     assert_int_equal(dsmoe_run(&s, &options, NULL, NULL), DSMOE_OK);
     assert_true(seen.n == 2 && seen.n_targets > 2 && seen.n_texts > 2);
     assert_false(tiny_exists(run_folder("shown")));
-    options.resume = run_folder("straight"); /* whose steps are done */
+    options.resume = run_folder("straight"); /* its steps are done */
     seen = (shown){0};
     assert_int_equal(dsmoe_run(NULL, &options, NULL, NULL), DSMOE_OK);
     assert_int_equal(seen.n, 2);

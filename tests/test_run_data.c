@@ -1,5 +1,5 @@
-/* test_run_data.c - runs and their data: text that moved or changed, files that are left out, shards beside
- * text, a tokenizer that does not see what is held out. */
+/* test_run_data.c - runs and their data: text that was moved or changed, files that are left out, shards
+ * together with text, a tokenizer that is not trained on held-out text. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,9 +26,9 @@ static void append(const char *name, const char *text, size_t length)
     assert_int_equal(fclose(file), 0);
 }
 
-/* ---- going on -------------------------------------------------------------------------------- */
+/* ---- resuming -------------------------------------------------------------------------------- */
 
-/* The tokens are all that a run needs. */
+/* A resumed run needs only its tokens, not the text. */
 static void test_text_is_gone(void **state)
 {
     (void)state;
@@ -46,7 +46,7 @@ static void test_text_is_gone(void **state)
     assert_non_null(strstr(w.message, text));
     assert_non_null(strstr(w.message, "data.cache"));
 
-    /* Without them it cannot go on, and nothing of it is touched. */
+    /* Without the tokens the run cannot continue, and none of its files is changed. */
     size_t size;
     char *bytes = tiny_read(cache, &size);
     FILE *file = fopen(cache, "r+b");
@@ -67,7 +67,7 @@ static void test_text_is_gone(void **state)
     tiny_remove(run_folder("gone"));
 }
 
-/* A place without files is what an unmounted disk leaves: the text is gone. */
+/* An unmounted disk leaves an empty folder, so a folder without files counts as missing text. */
 static void test_text_is_empty(void **state)
 {
     (void)state;
@@ -91,7 +91,7 @@ static void test_text_is_empty(void **state)
     tiny_remove(run_folder("empty"));
 }
 
-/* The same text under another name, which is that of its kind, is the same text. */
+/* Text in a renamed file, which changes the name of its kind, is still the same text. */
 static void test_text_is_renamed(void **state)
 {
     (void)state;
@@ -120,7 +120,7 @@ static void test_text_is_renamed(void **state)
     free(bytes);
 }
 
-/* The key that the rules before these gave to the text of the folder. */
+/* The cache's key for the folder's text by the earlier rules. */
 static uint64_t older_key(const char *run)
 {
     static const char *const kinds[] = {"names", "sums"};
@@ -142,7 +142,7 @@ static uint64_t older_key(const char *run)
         size_t size;
         snprintf(name, sizeof name, "text/%s.txt", kinds[i]);
         char *bytes = tiny_read(tiny_path(directory, name), &size);
-        hash_add_number(&h, 0); /* a text */
+        hash_add_number(&h, 0); /* this is a text */
         hash_add_number(&h, i);
         hash_add_number(&h, size);
         hash_add(&h, bytes, size);
@@ -157,7 +157,7 @@ static void put_old_hash(char *at, const char *bytes, size_t size)
     memcpy(at, &hash, sizeof hash);
 }
 
-/* Makes a data cache one of an earlier version, with another key. */
+/* Turns a data cache into one of an earlier version, with another key. */
 static void put_key(const char *cache, uint64_t key)
 {
     enum {
@@ -183,7 +183,7 @@ static void put_key(const char *cache, uint64_t key)
     free(bytes);
 }
 
-/* A run that was begun before other documents were held out goes on with its own. */
+/* A run started when other documents were held out continues with its own split. */
 static void test_older_split(void **state)
 {
     (void)state;
@@ -200,7 +200,7 @@ static void test_older_split(void **state)
     tiny_remove(run_folder("older"));
 }
 
-/* A run that has not begun has nothing to go on from. */
+/* A run that has not started cannot continue without its text. */
 static void test_text_was_never_there(void **state)
 {
     (void)state;
@@ -210,7 +210,7 @@ static void test_text_was_never_there(void **state)
     tiny_remove(run_folder("never"));
 }
 
-/* Text that changed is an error, which leaves the tokens of the run as they are. */
+/* Changed text is an error, which leaves the run's tokens unchanged. */
 static void test_text_changed(void **state)
 {
     (void)state;
@@ -230,7 +230,7 @@ static void test_text_changed(void **state)
     must_resume(run_folder("changed"), 4, 1, NULL);
     assert_int_equal(rename(away, text), 0);
 
-    /* With the cache gone as well there is only the error. */
+    /* Without the cache only the error is left. */
     assert_int_equal(unlink(tiny_path(run_folder("changed"), "data.cache")), 0);
     must_fail(NULL, (dsmoe_run_options){.resume = run_folder("changed")}, DSMOE_ERROR_FORMAT,
               "have changed since this run began");
@@ -242,7 +242,7 @@ static void test_text_changed(void **state)
     tiny_remove(run_folder("changed"));
 }
 
-/* ---- what is learnt from --------------------------------------------------------------------- */
+/* ---- what is learned from -------------------------------------------------------------------- */
 
 static void test_left_out(void **state)
 {
@@ -267,7 +267,7 @@ static void test_left_out(void **state)
     assert_int_equal(unlink(binary), 0);
 }
 
-/* Tokens that another tokenizer made mean nothing to one that is trained here. */
+/* Tokens made by another tokenizer cannot be mixed with text for which a tokenizer is trained. */
 static void test_shards_beside_text(void **state)
 {
     (void)state;
@@ -288,7 +288,7 @@ static void test_shards_beside_text(void **state)
     assert_int_equal(unlink(shard), 0);
 }
 
-/* The tokenizer of a run is the one that the same text without the held-out part gives. */
+/* The tokenizer of a run is the same as one trained on the text without the held-out part. */
 static void test_tokenizer_of_a_run(void **state)
 {
     (void)state;
@@ -308,8 +308,8 @@ static void test_tokenizer_of_a_run(void **state)
     tiny_remove(folder);
 }
 
-/* A start that was killed before there were settings left an empty folder of checkpoints: that is no run
- * yet, and the tokenizer is trained there again. */
+/* A start that was killed before the settings were written left an empty folder of checkpoints. That is no
+ * run, and the tokenizer is trained again. */
 static void test_start_again(void **state)
 {
     (void)state;

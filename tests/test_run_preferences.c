@@ -1,6 +1,6 @@
-/* test_run_preferences.c - training runs on preferences: what is chosen wins, also on pairs that are held out; the same
- * bits when a run is stopped and resumed, and with several ranks; and data that cannot be learnt so, refused in one
- * line. */
+/* test_run_preferences.c - training runs on preferences: the chosen answer wins, also for held-out pairs;
+ * the same bits when a run is stopped and resumed, and with several ranks; and data that cannot be used,
+ * refused in one line. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -25,7 +25,7 @@ static void write_file(const char *name, const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-/* In three forms: a sum is to be answered by itself, not by "no". */
+/* Pairs in three formats: the result of a sum is preferred to "no". */
 static void write_preferences(const char *name, unsigned n)
 {
     static const char *const forms[] = {
@@ -82,9 +82,9 @@ static int remove_runs(void **state)
     return 0;
 }
 
-/* ---- what is learnt ---------------------------------------------------------------------------- */
+/* ---- learning ---------------------------------------------------------------------------------- */
 
-/* A number of the first or last line of a type. */
+/* A number from the first or last line of a type. */
 static double logged(const char *run, const char *type, const char *key, bool last)
 {
     size_t size;
@@ -106,7 +106,8 @@ static double logged(const char *run, const char *type, const char *key, bool la
     return found;
 }
 
-/* As the base has it, to the bit, but for the sum over the batches. */
+/* The loss before training, when the model equals the base model: log 2 up to rounding in the sum over
+ * batches. */
 static bool is_log_2(double loss) { return fabs(loss - log(2)) < 1e-12; }
 
 static void test_learns(void **state)
@@ -136,7 +137,7 @@ static void test_learns(void **state)
     tiny_remove(run_folder("longer"));
 }
 
-/* Pairs by themselves are those that share sequences, but for the order and rounding. */
+/* Pairs without packing give the same as pairs that share sequences, up to order and rounding. */
 static void test_unpacked(void **state)
 {
     (void)state;
@@ -186,7 +187,7 @@ static void test_ranks(void **state)
     tiny_remove(run_folder("ranks"));
 }
 
-/* ---- too long, and nothing to learn ------------------------------------------------------------ */
+/* ---- pairs that are too long or teach nothing -------------------------------------------------- */
 
 static void test_too_long(void **state)
 {
@@ -205,7 +206,7 @@ static void test_too_long(void **state)
     s.eval_every = 0;
     witness w = {0};
     must_run(&s, (dsmoe_run_options){.n_threads = 1, .stop_after = 1}, &w);
-    assert_int_equal(w.n_messages, 3); /* same or no answers, cut, without an answer up to there */
+    assert_int_equal(w.n_messages, 3); /* same or no answers, cut, no answer after cutting */
     assert_true(is_log_2(w.losses[0]));
     tiny_remove(run_folder("long"));
     snprintf(s.too_long, sizeof s.too_long, "drop");
@@ -215,7 +216,7 @@ static void test_too_long(void **state)
     tiny_remove(run_folder("long"));
 }
 
-/* ---- what is refused --------------------------------------------------------------------------- */
+/* ---- refused data ------------------------------------------------------------------------------ */
 
 static void refuse_line(const char *line, const char *words)
 {
@@ -234,8 +235,8 @@ static void refuse_line(const char *line, const char *words)
 static void test_refused(void **state)
 {
     (void)state;
-    refuse_line("{\"text\":\"a\"}", "bad.jsonl: line 2: no preference");
-    refuse_line("{\"prompt\":\"a\",\"completion\":\"b\"}", "bad.jsonl: line 2: no preference");
+    refuse_line("{\"text\":\"a\"}", "bad.jsonl: line 2: not a preference");
+    refuse_line("{\"prompt\":\"a\",\"completion\":\"b\"}", "bad.jsonl: line 2: not a preference");
     refuse_line("{\"chosen\":\"b\",\"rejected\":\"c\"}",
                 "bad.jsonl: line 2: \"chosen\" and \"rejected\" are strings");
     refuse_line("{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":[]}",

@@ -1,6 +1,6 @@
-/* test_run_ranks.c - training runs of several ranks: the checkpoints and the log of one machine, for any number of
- * ranks that may change on the way; failures of one that end all with the same words; and ranks that die at any moment
- * and cost nothing. */
+/* test_run_ranks.c - training runs with several ranks: the same checkpoints and log as on one machine,
+ * even if the number of ranks changes; failures of one rank, which all ranks report in the same words; and
+ * ranks that die at any moment without loss. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -19,7 +19,7 @@
 #include "scratch.h"
 #include "socket_peers.h"
 
-enum { LOST = 3 }; /* the exit code of a rank that a run told so */
+enum { LOST = 3 }; /* the exit code of a rank that a run reported as lost */
 
 /* ---- runs of ranks -------------------------------------------------------------------------------- */
 
@@ -29,13 +29,13 @@ typedef struct story {
     dsmoe_parallel parallel;
     int n_threads;
     int64_t stop_after;
-    int stop_rank;       /* which wants an end */
-    int64_t stop_at_ask; /* the n-th time it is asked; 0: never */
+    int stop_rank;       /* the rank that asks to stop */
+    int64_t stop_at_ask; /* at the n-th poll; 0: never */
     int64_t n_asked;
-    int bad_rank;         /* one that cannot start; -1: none */
-    int64_t largest_file; /* that rank 0 can write; 0: any */
+    int bad_rank;         /* a rank that cannot start; -1: none */
+    int64_t largest_file; /* the largest file that rank 0 can write; 0: any size */
     dsmoe_status expected;
-    const char *words; /* of the error */
+    const char *words; /* in the error */
 } story;
 
 static story story_make(const char *name, dsmoe_parallel parallel)
@@ -48,7 +48,7 @@ static story story_make(const char *name, dsmoe_parallel parallel)
     s.settings.accumulate = 3;
     s.settings.device_groups = 2;
     s.settings.log_every = 2;
-    s.settings.held_out = 0.5; /* more rows than a unit has: experts get them in several pieces */
+    s.settings.held_out = 0.5; /* more rows than a unit takes: experts get several pieces */
     s.settings.eval_sequences = 0;
     return s;
 }
@@ -88,7 +88,7 @@ static void run_ranks(story *s, int n_ranks)
     assert_true(socket_peers_run(n_ranks, run_story_rank, s, NULL, NULL));
 }
 
-/* The run that all others are compared with. */
+/* The run on one machine, with which all others are compared. */
 static int make_alone(void **state)
 {
     if (make_directory(state)) return -1;
@@ -105,9 +105,9 @@ static int remove_alone(void **state)
     return 0;
 }
 
-/* ---- what they leave ------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------------- */
 
-/* The next line of a log of that type, up to what differs from run to run; NULL after the last. */
+/* The next line of that type in a log, without what differs between runs; NULL after the last. */
 static char *next_line(const char **log, const char *type)
 {
     char begins[64];
@@ -150,7 +150,7 @@ static void assert_same_log(const char *a, const char *b)
     free(y);
 }
 
-/* Seconds of a step that the log divides among computing, sending and waiting. */
+/* The seconds of a step that the log divides into computing, sending and waiting. */
 static void assert_times(const char *name, bool expected)
 {
     static const char *const parts[] = {"\"computing\":", "\"sending\":", "\"waiting\":"};
@@ -189,7 +189,8 @@ static void test_exact(void **state)
         }
 }
 
-/* Other ranks and another way each time it is resumed; a follower is who stops it first. */
+/* Each time it is resumed with another number of ranks and another division. The first stop comes from a
+ * rank other than 0. */
 static void test_resume(void **state)
 {
     (void)state;
@@ -211,7 +212,7 @@ static void test_resume(void **state)
     tiny_remove(run_folder("parts"));
 }
 
-/* ---- attention over latent vectors, and biases that follow the load ---------------------------------- */
+/* ---- latent attention, and biases that follow the load ----------------------------------------------- */
 
 static void write_v3_config(const char *folder)
 {
@@ -270,7 +271,7 @@ static void test_v3(void **state)
 
 /* ---- failures ---------------------------------------------------------------------------------------- */
 
-/* What is wrong with one rank is what all ranks say. */
+/* An error of one rank is reported by all ranks. */
 static void test_failures(void **state)
 {
     (void)state;
@@ -288,7 +289,7 @@ static void test_failures(void **state)
     run_ranks(&s, 3);
     assert_false(tiny_exists(run_folder("failed")));
 
-    /* A checkpoint is larger than the text, its tokens and the log: the disk fails there first. */
+    /* A checkpoint is larger than the text, its tokens and the log, so the disk fails at the checkpoint. */
     for (int way = 0; way < 2; way++) {
         s = story_make("failed", way ? DSMOE_PARALLEL_EXPERTS : DSMOE_PARALLEL_DATA);
         s.largest_file = 60000;
@@ -303,7 +304,7 @@ static void test_failures(void **state)
     }
 }
 
-/* A rank dies at one of its calls; what it leaves goes on to the same bits. */
+/* A rank dies at one of its calls. The run can be resumed to the same bits. */
 static void test_killed(void **state)
 {
     (void)state;
@@ -320,7 +321,7 @@ static void test_killed(void **state)
             assert_false(socket_peers_run(3, run_story_rank, &s, &how, ends));
             for (int r = 0; r < 3; r++) {
                 if (r == bad_rank) assert_int_equal(ends[r].signal, SIGKILL);
-                bool is_done = ends[r].exit_code == 0 && call > n_calls - 3; /* the last words */
+                bool is_done = ends[r].exit_code == 0 && call > n_calls - 3; /* the last calls */
                 if (r != bad_rank && !is_done) assert_int_equal(ends[r].exit_code, LOST);
             }
             bool began = tiny_exists(tiny_path(run_folder("killed"), "settings.json"));
@@ -333,7 +334,8 @@ static void test_killed(void **state)
     }
 }
 
-/* A rank hangs at one of its calls, and the others do not wait for ever; nor do they give up while rank 0 alone works. */
+/* If a rank hangs at one of its calls, the others do not wait for ever. They do wait while rank 0 alone
+ * works. */
 static void test_hung(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_safetensors.c - good files are read, and every broken rule of the format is an error that
- * names the file and the tensor, key or offset. */
+/* test_safetensors.c - good files are read, and every violation of the format is an error that names the
+ * file and the tensor, key or offset. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@
 
 /* ---- files to try ------------------------------------------------------------------------- */
 
-/* A file of any header and any claimed length of it. */
+/* Writes a file with any header and any claimed length of it. */
 static void write_file(uint64_t length, const char *header, size_t header_size, const void *data,
                        size_t data_size)
 {
@@ -46,7 +46,7 @@ static safetensors *open_good(void)
 
 static void assert_refused(const char *label, const char *says)
 {
-    safetensors *file = (safetensors *)path; /* anything but NULL */
+    safetensors *file = (safetensors *)path; /* any pointer but NULL */
     dsmoe_error error = {0};
     if (safetensors_open(path, &file, &error) != DSMOE_ERROR_FORMAT)
         fail_msg("accepted: %s", label);
@@ -69,7 +69,7 @@ static void test_tensors_and_metadata(void **state)
     (void)state;
     unsigned char data[24];
     for (size_t i = 0; i < sizeof data; i++) data[i] = (unsigned char)i;
-    /* Neither the names nor the offsets come in order. */
+    /* Neither names nor offsets are in order. */
     write_header(
         "{" TENSOR("b", "U8", "[2,4]", 16, 24) ",\"__metadata__\":{\"k\":\"v\",\"e\":\"\"}," TENSOR(
             "a.weight", "F32", "[2,1,2]", 0, 16) "," TENSOR("", "F16", "[0]", 16, 16) "}   ",
@@ -167,12 +167,13 @@ static void test_every_dtype(void **state)
 static void test_read_floats(void **state)
 {
     (void)state;
-    /* 1, -2.5, smallest subnormal and largest half, infinity, NaN; then the same as bfloat16. */
+    /* 1, -2.5, the smallest subnormal, the largest number, infinity and NaN as float16, then as
+     * bfloat16. */
     static const uint16_t halves[] = {0x3c00, 0xc100, 0x0001, 0x7bff, 0xfc00, 0x7e00,
                                       0x3f80, 0xc020, 0x0001, 0x7f7f, 0xff80, 0x7fc0};
     static const float expected[] = {1, -2.5f, 0x1p-24f,  65504,       -INFINITY, NAN,
                                      1, -2.5f, 0x1p-133f, 0x1.fep127f, -INFINITY, NAN};
-    /* The space in front of the data puts it at odd addresses. */
+    /* The space before the data makes their addresses odd. */
     const char *header =
         "{" TENSOR("f16", "F16", "[6]", 0, 12) "," TENSOR("bf16", "BF16", "[6]", 12, 24) "}";
     size_t length = strlen(header) | 1;
@@ -343,7 +344,7 @@ static void test_header_length(void **state)
     assert_refused("no header", "0 bytes follow");
 }
 
-/* S02: the header as text. All with four bytes of data. */
+/* S02: the header's text. There are always four bytes of data. */
 static void test_header_text(void **state)
 {
     (void)state;
@@ -429,7 +430,7 @@ static void test_deep_header(void **state)
     free(header);
 }
 
-/* S03: places. All with 16 bytes of data. */
+/* S03: offsets. There are always 16 bytes of data. */
 static void test_offsets(void **state)
 {
     (void)state;
@@ -459,7 +460,7 @@ static void test_offsets(void **state)
     }
 }
 
-/* S03: a hundred thousand claims to the same place. */
+/* S03: a hundred thousand tensors at the same place. */
 static void test_many_on_the_same_bytes(void **state)
 {
     (void)state;
@@ -477,7 +478,7 @@ static void test_many_on_the_same_bytes(void **state)
     free(header);
 }
 
-/* S04: shapes and types. All with 16 bytes of data. */
+/* S04: shapes and types. There are always 16 bytes of data. */
 static void test_shapes(void **state)
 {
     (void)state;
@@ -510,7 +511,7 @@ static void test_shapes(void **state)
     }
 }
 
-/* S05: names and metadata. All with four bytes of data. */
+/* S05: names and metadata. There are always four bytes of data. */
 static void test_names(void **state)
 {
     (void)state;
@@ -540,7 +541,7 @@ static void test_names(void **state)
     }
 }
 
-/* Bytes of the caller, at an odd address and without a byte after them. */
+/* Bytes of the caller, at an odd address and with none after them. */
 static void test_memory(void **state)
 {
     (void)state;
@@ -572,8 +573,7 @@ static void test_memory(void **state)
     free(memory);
 }
 
-/* A good file cut anywhere is refused; with any byte of its header changed it is read or refused.
- */
+/* A good file cut anywhere is refused. With any byte of its header changed it is read or refused. */
 static void test_mutations(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
-/* test_same_bits.c - a sequence's logits have the same bits however its tokens come: at once, in pieces
- * of any sizes, one by one, alone or with other sequences in the pass, computed or found in pages that
- * someone left. So it is for weights of block types, whose products have that property, for float types
- * if the engine is told so, and for every type of a KV cache. */
+/* test_same_bits.c - a sequence's logits have the same bits however its tokens are given: in one call, in
+ * pieces of any size, one by one, alone or with other sequences, computed or found in existing pages. This
+ * holds for quantised weights, whose products have that property, for float weights if the engine is told
+ * so, and for every type of KV cache. */
 #include "support.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ enum { VOCAB = 61, N_TOKENS = 300, SEQUENCES = 3, SHARED = 200, MAX_THREADS = 3 
 
 static const dsmoe_dtype kv_types[] = {DSMOE_F32, DSMOE_F16, DSMOE_Q8_0};
 
-/* A model, texts, and their logits when each comes alone and at once. */
+/* A model, texts, and the logits of each text alone in one call. */
 typedef struct fixed {
     made_model made;
     dsmoe_model *model;
@@ -35,13 +35,13 @@ typedef struct dice {
     uint64_t seed, n;
 } dice;
 
-/* 1 to `most`. */
+/* A number from 1 to `most`. */
 static int64_t roll(dice *d, int64_t most)
 {
     return 1 + (int64_t)(rng_bits(d->seed, 7, d->n++) % (uint64_t)most);
 }
 
-/* The tokens of the next piece: single ones, a few, or many. */
+/* The length of the next piece: a single token, a few, or many. */
 static int64_t roll_piece(dice *d, int64_t left)
 {
     static const int64_t most[] = {1, 1, 1, 3, 8, 20, 64, 200};
@@ -65,7 +65,7 @@ static dsmoe_engine *engine_of(int64_t n_batch, int n_threads)
     return engine;
 }
 
-/* A text on its way, as it is compared. */
+/* A text in progress, whose logits are compared. */
 typedef struct follower {
     const char *label;
     int text;
@@ -73,7 +73,7 @@ typedef struct follower {
     dsmoe_sequence *sequence;
 } follower;
 
-/* A sequence for that text, which may find a part of it in the engine. */
+/* A sequence for that text, which may find a part of it in the engine's pages. */
 static follower follow(dsmoe_engine *engine, const char *label, int text)
 {
     dsmoe_error error = {0};
@@ -119,7 +119,7 @@ static void run_at_once(void)
     }
 }
 
-/* Now and then a text begins once more, with what there is of it, or goes back a little. */
+/* Sometimes starts a text again from the pages that are left of it, or rewinds it a little. */
 static void disturb(dsmoe_engine *engine, follower *at, dice *d)
 {
     if (roll(d, 12) == 1) {
@@ -131,7 +131,7 @@ static void disturb(dsmoe_engine *engine, follower *at, dice *d)
     }
 }
 
-/* All texts, in pieces that the dice choose; not all take part each time. */
+/* Runs all texts in random pieces. Not all texts take part in each pass. */
 static void run_pieces(const char *label, dice *d)
 {
     follower at[SEQUENCES];
@@ -170,7 +170,7 @@ static void run_one_by_one(const char *label)
 typedef struct shape {
     dsmoe_dtype type;
     int64_t n_heads, n_kv_heads;
-    bool dynamic; /* rope, of which files of this kind cannot tell */
+    bool dynamic; /* sets dynamic RoPE, which these files cannot store */
 } shape;
 
 static void open_fixed(const shape *s)
@@ -187,7 +187,7 @@ static void open_fixed(const shape *s)
     made_gguf_write(&f.made, made_file, &(made_gguf_options){.type = s->type, .has_type = true});
     f.model = open_model(made_file);
     for (int i = 0; i < SEQUENCES; i++) made_tokens(&f.made, f.tokens[i], N_TOKENS, 1 + i);
-    memcpy(f.tokens[1], f.tokens[0], SHARED * sizeof f.tokens[0][0]); /* two texts begin alike */
+    memcpy(f.tokens[1], f.tokens[0], SHARED * sizeof f.tokens[0][0]); /* a shared prefix */
     f.same_bits = !dtype_is_block(s->type);
     if (!s->dynamic) return;
     f.model->config.rope_scaling = DSMOE_ROPE_DYNAMIC;
@@ -220,7 +220,7 @@ static void check_shape(const shape *s, int n_schedules)
     close_fixed();
 }
 
-/* Plain C takes long, and there the kernels have one way only. Sanitizers take longer still. */
+/* Plain C is slow and has only one way to compute; sanitizers are slower still. */
 static int schedules(void) { return kernels_get() == &kernels_scalar ? 1 : SCHEDULES; }
 
 static void test_multi_head(void **state)
@@ -230,7 +230,7 @@ static void test_multi_head(void **state)
     check_shape(&(shape){DSMOE_Q4_K, 2, 2, false}, schedules());
 }
 
-/* Few query heads of a key-value head, and more than a tile of them. */
+/* A few query heads for each key-value head, and more than fit a tile. */
 static void test_grouped_query(void **state)
 {
     (void)state;
@@ -238,7 +238,8 @@ static void test_grouped_query(void **state)
     check_shape(&(shape){DSMOE_Q4_K, 8, 1, false}, schedules());
 }
 
-/* These have an order of sums for few rows and another for many, unless the engine is told otherwise. */
+/* Float types add in one order for few rows and in another for many, unless the engine is told
+ * otherwise. */
 static void test_float_types(void **state)
 {
     (void)state;
@@ -247,7 +248,7 @@ static void test_float_types(void **state)
     check_shape(&(shape){DSMOE_F16, 8, 2, false}, (schedules() + 1) / 2);
 }
 
-/* Beyond max_position_embeddings the angles depend on the token's own position. */
+/* After max_position_embeddings the angles depend on the token's own position. */
 static void test_dynamic_rope(void **state)
 {
     (void)state;

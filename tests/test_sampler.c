@@ -20,7 +20,7 @@ enum { VOCAB = 8 };
 
 /* ---- help ----------------------------------------------------------------------------------- */
 
-/* Options that leave the model's own distribution as it is. */
+/* Options that do not change the model's distribution. */
 static dsmoe_sampler_options plain(void)
 {
     return (dsmoe_sampler_options){
@@ -43,7 +43,7 @@ static int32_t pick(dsmoe_sampler *sampler, const float *logits)
     return token;
 }
 
-/* How often each token comes in n draws. */
+/* Counts how often each token is chosen in n draws. */
 static void draw(const dsmoe_sampler_options *options, const float *logits, int n,
                  int counts[VOCAB])
 {
@@ -57,8 +57,8 @@ static void draw(const dsmoe_sampler_options *options, const float *logits, int 
     dsmoe_sampler_free(sampler);
 }
 
-/* Chi-squared of counts against probabilities that sum to 1; tokens of probability 0 must be absent.
- * Seven degrees of freedom: above 24.3 in one of a thousand cases, and the seed is fixed. */
+/* Chi-squared of counts against probabilities that sum to 1. Tokens of probability 0 must not occur. With
+ * seven degrees of freedom it exceeds 24.3 once in a thousand cases, and the seed is fixed. */
 static void assert_distribution(const int counts[VOCAB], const double p[VOCAB], int n)
 {
     double chi2 = 0;
@@ -73,7 +73,8 @@ static void assert_distribution(const int counts[VOCAB], const double p[VOCAB], 
     if (chi2 > 24.3) fail_msg("chi squared is %g", chi2);
 }
 
-/* Tokens that come at all, as bits: each has a chance of at least 1 in 300 in these tests. */
+/* The set of tokens that are chosen at all, as bits. In these tests each has a chance of at least 1 in
+ * 300. */
 static unsigned chosen(const dsmoe_sampler_options *options, const float *logits)
 {
     int counts[VOCAB];
@@ -83,7 +84,7 @@ static unsigned chosen(const dsmoe_sampler_options *options, const float *logits
     return set;
 }
 
-/* Probabilities 0.4, 0.25, 0.15, 0.1, 0.05, 0.03, 0.02 and none, in no order. */
+/* Probabilities 0.4, 0.25, 0.15, 0.1, 0.05, 0.03, 0.02 and 0, unsorted. */
 static const double probabilities[VOCAB] = {0.1, 0.4, 0.02, 0.25, 0, 0.05, 0.15, 0.03};
 static float example[VOCAB];
 
@@ -119,7 +120,7 @@ static void test_distribution(void **state)
     }
 }
 
-/* What the limits leave keeps its proportions. */
+/* The tokens that the limits leave keep their proportions. */
 static void test_renormalised(void **state)
 {
     (void)state;
@@ -136,9 +137,9 @@ static void test_temperature_extremes(void **state)
 {
     (void)state;
     dsmoe_sampler_options options = plain();
-    options.temperature = 1e-300; /* no different from 0 */
+    options.temperature = 1e-300; /* the same as 0 */
     assert_int_equal(chosen(&options, example), 1u << 1);
-    options.temperature = 1e30; /* all alike */
+    options.temperature = 1e30; /* all tokens are equally likely */
     int counts[VOCAB];
     draw(&options, example, 40000, counts);
     double p[VOCAB];
@@ -146,7 +147,7 @@ static void test_temperature_extremes(void **state)
     assert_distribution(counts, p, 40000);
 }
 
-/* ---- what can be chosen --------------------------------------------------------------------- */
+/* ---- which tokens can be chosen ------------------------------------------------------------- */
 
 static void test_sets(void **state)
 {
@@ -169,7 +170,7 @@ static void test_sets(void **state)
         options.top_k = cases[i].top_k;
         options.top_p = cases[i].top_p;
         options.min_p = cases[i].min_p;
-        /* Limits look at temperature 1, whatever the temperature is. */
+        /* The limits always use temperature 1. */
         for (options.temperature = 1; options.temperature < 2; options.temperature += 0.7) {
             unsigned set = chosen(&options, example);
             if (set != cases[i].set) fail_msg("case %zu: 0x%x, not 0x%x", i, set, cases[i].set);
@@ -177,7 +178,7 @@ static void test_sets(void **state)
     }
 }
 
-/* Of equals, the lower id comes first. */
+/* For equal tokens the lower id comes first. */
 static void test_ties(void **state)
 {
     (void)state;
@@ -217,7 +218,7 @@ static void test_large_vocabulary(void **state)
     for (size_t i = 0; i < COUNT(ks); i++) {
         dsmoe_sampler_options options = plain();
         options.top_k = ks[i];
-        options.temperature = 100; /* all of them come often */
+        options.temperature = 100; /* so that all of them are chosen often */
         dsmoe_sampler *sampler = create(&options, LARGE);
         for (int n = 0; n < 50; n++)
             assert_true(logits[pick(sampler, logits)] >= sorted[ks[i] - 1]);
@@ -226,7 +227,7 @@ static void test_large_vocabulary(void **state)
     free(logits);
 }
 
-/* ---- the same again ------------------------------------------------------------------------- */
+/* ---- reproducible choices ------------------------------------------------------------------- */
 
 static void test_deterministic(void **state)
 {
@@ -261,20 +262,20 @@ static void test_penalty(void **state)
     assert_int_equal(pick(sampler, logits), 1);
     dsmoe_sampler_accept(sampler, 1);
     assert_int_equal(pick(sampler, logits), 2); /* 3 / 1.3 = 2.3 */
-    dsmoe_sampler_accept(sampler, 1);           /* twice is not worse than once */
+    dsmoe_sampler_accept(sampler, 1);           /* twice counts like once */
     assert_int_equal(pick(sampler, logits), 2);
     dsmoe_sampler_accept(sampler, 2);
-    assert_int_equal(pick(sampler, logits), 1); /* 2.3, against 2.5 / 1.3 = 1.9 and 2 */
+    assert_int_equal(pick(sampler, logits), 1); /* 2.3, against 2.5 / 1.3 = 1.9, and 2 */
     dsmoe_sampler_accept(sampler, 3);
     assert_int_equal(pick(sampler, logits), 1); /* forgotten: only the last two count */
-    /* What is not a token of the vocabulary is no token of the text. */
+    /* Ids outside the vocabulary are ignored. */
     dsmoe_sampler_accept(sampler, -1);
     dsmoe_sampler_accept(sampler, VOCAB);
     dsmoe_sampler_accept(sampler, 1);
     assert_int_equal(pick(sampler, logits), 2);
     dsmoe_sampler_free(sampler);
 
-    /* Below 0 a penalty multiplies; -inf stays. */
+    /* Negative logits are multiplied by the penalty; -inf stays. */
     static const float negative[VOCAB] = {-1, -1.2f, -1.4f, -INFINITY, -9, -9, -9, -9};
     sampler = create(&options, VOCAB);
     dsmoe_sampler_accept(sampler, 0);
@@ -289,9 +290,9 @@ static void test_penalty(void **state)
     dsmoe_sampler_free(sampler);
 }
 
-/* ---- penalties of the text ------------------------------------------------------------------ */
+/* ---- presence and frequency penalties ------------------------------------------------------- */
 
-/* What is known of one token when its score is made. */
+/* What determines one token's score. */
 typedef struct scored {
     double logit, repeat_penalty, presence_penalty, frequency_penalty, bias;
     int n_prompt, n_text; /* how often it is in the prompt and in the text */
@@ -306,7 +307,7 @@ static double expected_score(const scored *c)
            c->bias;
 }
 
-/* Token 3 against token 5, which has nothing but its logit. */
+/* Token 3 competes with token 5, which has only its logit. */
 static int32_t compete(const scored *c, double rival)
 {
     const dsmoe_logit_bias bias = {3, c->bias};
@@ -330,7 +331,7 @@ static int32_t compete(const scored *c, double rival)
     return best;
 }
 
-/* Scores are seen by a rival that is a little less or a little more likely. */
+/* A rival with a slightly lower or higher logit reveals the score. */
 static void test_scores(void **state)
 {
     (void)state;
@@ -351,7 +352,7 @@ static void test_scores(void **state)
     }
 }
 
-/* All steps at once, against probabilities in double precision. */
+/* All steps together, against probabilities in double precision. */
 static void test_penalised_distribution(void **state)
 {
     (void)state;
@@ -380,7 +381,7 @@ static void test_penalised_distribution(void **state)
     assert_distribution(drawn, p, N);
 }
 
-/* Counts have no window and no prompt; a reset forgets them, and what is recent. */
+/* Counts cover the whole text, but not the prompt. A reset forgets them and the recent tokens. */
 static void test_text_counts(void **state)
 {
     (void)state;
@@ -399,7 +400,7 @@ static void test_text_counts(void **state)
     for (int i = 0; i < 3; i++) dsmoe_sampler_accept(sampler, 7);
     dsmoe_sampler_accept(sampler, -1);
     dsmoe_sampler_accept(sampler, VOCAB);
-    assert_int_equal(pick(sampler, logits), 2); /* 1.8: not forgotten */
+    assert_int_equal(pick(sampler, logits), 2); /* 1.8: all of the text counts */
     dsmoe_sampler_reset(sampler);
     assert_int_equal(pick(sampler, logits), 1);
     dsmoe_sampler_free(sampler);
@@ -408,20 +409,20 @@ static void test_text_counts(void **state)
     options.repeat_penalty = 2;
     sampler = create(&options, VOCAB);
     dsmoe_sampler_accept_prompt(sampler, prompt, COUNT(prompt));
-    assert_int_equal(pick(sampler, logits), 2); /* the repeat penalty looks at the prompt */
+    assert_int_equal(pick(sampler, logits), 2); /* the repeat penalty includes the prompt */
     dsmoe_sampler_reset(sampler);
     assert_int_equal(pick(sampler, logits), 1);
     dsmoe_sampler_free(sampler);
 
     options.repeat_penalty = 1;
-    options.presence_penalty = -1.5; /* makes repeating likelier */
+    options.presence_penalty = -1.5; /* favours repetition */
     sampler = create(&options, VOCAB);
     dsmoe_sampler_accept(sampler, 2);
     assert_int_equal(pick(sampler, logits), 2);
     dsmoe_sampler_free(sampler);
 }
 
-/* Samplers share nothing; a reset does not repeat random numbers. */
+/* Samplers share nothing. A reset does not repeat the random numbers. */
 static void test_independent(void **state)
 {
     (void)state;
@@ -466,12 +467,12 @@ static void test_bias(void **state)
         assert_int_equal(chosen_with(ban, COUNT(ban), 1), 0xef & ~0x0a);
         assert_int_equal(chosen_with(ban, COUNT(ban), 0), 0x40);
     }
-    /* As good as forced, but what cannot come does not come. */
+    /* Forces a token in practice, but not one with probability 0. */
     static const dsmoe_logit_bias force = {2, 100}, impossible = {4, 100}, weak = {1, -99.9};
     assert_int_equal(chosen_with(&force, 1, 1), 0x04);
     assert_int_equal(chosen_with(&force, 1, 0), 0x04);
     assert_int_equal(chosen_with(&impossible, 1, 1), 0xef);
-    /* Not quite a ban: it comes if nothing else can. */
+    /* Not quite a ban: the token is chosen if there is no other. */
     static const float only[VOCAB] = {-INFINITY, 2,         -INFINITY, -INFINITY,
                                       -INFINITY, -INFINITY, -INFINITY, -INFINITY};
     dsmoe_sampler_options options = plain();
@@ -480,7 +481,7 @@ static void test_bias(void **state)
     assert_int_equal(chosen(&options, only), 0x02);
 }
 
-/* Top-k and the others look at biased scores. */
+/* Top-k and the other limits use biased scores. */
 static void test_bias_before_limits(void **state)
 {
     (void)state;
@@ -512,12 +513,12 @@ static void test_bias_is_copied(void **state)
     bias->bias = 0;
     free(bias);
     assert_int_equal(pick(sampler, example), 3);
-    dsmoe_sampler_reset(sampler); /* forgets tokens, not options */
+    dsmoe_sampler_reset(sampler); /* resets tokens, not options */
     assert_int_equal(pick(sampler, example), 3);
     dsmoe_sampler_free(sampler);
 }
 
-/* A text that must not end has its end tokens banned; one that must not end yet, for a step. */
+/* To keep a text from ending, its end tokens are banned for the whole text, or for one step. */
 static void test_ban_of_the_end(void **state)
 {
     (void)state;
@@ -578,14 +579,14 @@ static void test_nonfinite(void **state)
     dsmoe_sampler *sampler = create(&options, VOCAB);
     int32_t token;
     assert_int_equal(dsmoe_sampler_pick(sampler, none, &token, NULL), DSMOE_ERROR_NONFINITE);
-    none[5] = -3e38f; /* the only one */
+    none[5] = -3e38f; /* the only finite one */
     for (int i = 0; i < 20; i++) assert_int_equal(pick(sampler, none), 5);
     none[2] = 3e38f;
     for (int i = 0; i < 20; i++) assert_int_equal(pick(sampler, none), 2);
     dsmoe_sampler_free(sampler);
 }
 
-/* Nothing is left because of what was asked for: another error than a model without any token. */
+/* If the options ban everything, the error differs from that of a model without any token. */
 static void test_everything_banned(void **state)
 {
     (void)state;
@@ -607,14 +608,14 @@ static void test_everything_banned(void **state)
         assert_non_null(strstr(error.message, "logit_bias"));
         assert_int_equal(dsmoe_sampler_pick(sampler, none, &token, NULL), DSMOE_ERROR_NONFINITE);
         dsmoe_sampler_free(sampler);
-        options.n_logit_bias = VOCAB - 1; /* the last one is left */
+        options.n_logit_bias = VOCAB - 1; /* the last one is allowed */
         sampler = create(&options, VOCAB);
         assert_int_equal(pick(sampler, example), VOCAB - 1);
         dsmoe_sampler_free(sampler);
     }
 }
 
-/* A ban hides neither a NaN nor an infinity; the largest logits stay numbers. */
+/* A ban does not hide NaN or infinity, and the largest logits stay finite. */
 static void test_extreme_scores(void **state)
 {
     (void)state;
@@ -644,7 +645,7 @@ static void test_extreme_scores(void **state)
 static void assert_refused(const dsmoe_sampler_options *options, int64_t vocab_size,
                            const char *name)
 {
-    dsmoe_sampler *sampler = (dsmoe_sampler *)options; /* anything but NULL */
+    dsmoe_sampler *sampler = (dsmoe_sampler *)options; /* any pointer but NULL */
     dsmoe_error error = {0};
     assert_int_equal(dsmoe_sampler_create(options, vocab_size, &sampler, &error),
                      DSMOE_ERROR_ARGUMENT);

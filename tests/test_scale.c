@@ -1,5 +1,5 @@
-/* test_scale.c - a training step on many ranks, predicted: memory is what trainers ask for, bytes are those of the
- * formulas in docs/machines.md, and time is what computing, waiting and sending add up to. */
+/* test_scale.c - predicting a training step on many ranks: memory is what trainers request, bytes follow
+ * the formulas in docs/machines.md, and time is the sum of computing, waiting and sending. */
 #include "support.h"
 
 #include <math.h>
@@ -72,7 +72,7 @@ static void test_memory(void **state)
     }
 }
 
-/* 4 bytes for each parameter and (R - 1)/R: gradients to their owners, weights from them. */
+/* 4·(R - 1)/R bytes for each parameter: gradients to their owners, and weights from them. */
 static void test_bytes(void **state)
 {
     (void)state;
@@ -86,7 +86,7 @@ static void test_bytes(void **state)
         assert_near(data.gradients, 4 * (double)plan.total * others, 0.001);
         assert_near(data.weights, 4 * (double)plan.total * others, 0.001);
         assert_true(data.rows == 0 && data.words < 1e-3 * data.gradients);
-        o.n_units = 3 * n_ranks; /* gradients travel in every wave, weights once */
+        o.n_units = 3 * n_ranks; /* gradients are sent in every wave, weights once */
         dsmoe_scale long_step = predict(&c, &o);
         assert_near(long_step.gradients, 3 * data.gradients, 1e-9);
         assert_near(long_step.weights, data.weights, 1e-9);
@@ -95,13 +95,13 @@ static void test_bytes(void **state)
         dsmoe_scale experts = predict(&c, &o);
         double rest = (double)(plan.total - plan.routed_experts);
         assert_near(experts.weights, 4 * rest * others, 0.002);
-        /* Out and back, forward and backward: rows return one by one, tokens go out once for each rank. */
+        /* To the experts and back, in forward and backward: tokens are sent once for each rank, rows
+         * return one by one. */
         double n_tokens = 8 * 256, layers = (double)plan.n_moe_layers, k = 7;
         double row = 4 * (double)c.hidden_size, most = 5 * k * row, least = 2 * k * row;
         double rows = experts.rows / (n_tokens * layers * others);
         assert_true(rows > least && rows < 1.01 * most);
-        if (n_ranks >= 32)
-            assert_near(rows, most, 0.1); /* hardly any token has two experts there */
+        if (n_ranks >= 32) assert_near(rows, most, 0.1); /* few tokens have two experts there */
     }
 }
 
@@ -113,12 +113,12 @@ static void test_time(void **state)
         dsmoe_scale_options o = options_of(4, (dsmoe_parallel)way);
         dsmoe_scale usual = predict(&c, &o);
         assert_true(usual.sending > 0);
-        o.bandwidth = 1e18; /* what is left are messages */
+        o.bandwidth = 1e18; /* only the messages' own cost is left */
         o.latency = 0;
         dsmoe_scale fast = predict(&c, &o);
         assert_near(fast.computing, usual.computing, 1e-9);
         assert_true(fast.sending < usual.sending && fast.sending < 0.02);
-        o.bandwidth = 1e4; /* next to which nothing else counts */
+        o.bandwidth = 1e4; /* nothing else matters then */
         dsmoe_scale slow = predict(&c, &o);
         double bytes = slow.gradients + slow.weights + slow.rows + slow.words;
         assert_near(slow.step, bytes / (0.75 * o.bandwidth), 0.1);
@@ -126,7 +126,7 @@ static void test_time(void **state)
         o.latency = 0.1;
         assert_true(predict(&c, &o).step > usual.step + 1);
     }
-    for (int way = 0; way < 2; way++) { /* alone there is nothing to send */
+    for (int way = 0; way < 2; way++) { /* a single rank sends nothing */
         dsmoe_scale_options o = options_of(1, (dsmoe_parallel)way);
         o.n_units = 3;
         dsmoe_scale alone = predict(&c, &o);
@@ -138,8 +138,8 @@ static void test_time(void **state)
     }
 }
 
-/* Gradients travel while backward computes, and weights while forward does: so what is sent slowly is hidden by what is
- * computed slowly. */
+/* Gradients are sent during backward and weights during forward, so a slow network is hidden by slow
+ * computing. */
 static void test_hidden(void **state)
 {
     (void)state;
@@ -148,7 +148,7 @@ static void test_hidden(void **state)
     o.speed = (dsmoe_training_speed){1e9, 1e9, 1e9, 2e10};
     dsmoe_scale s = predict(&c, &o);
     double once = s.gradients / (0.75 * o.bandwidth);
-    /* The first layer's have nothing to be computed meanwhile: no layer is left before it, or none has come yet. */
+    /* The first layer has no time to hide in: no layer is left before it, or none has been received yet. */
     double first = once / (double)c.num_hidden_layers;
     assert_near(s.hidden, 2 * (once - first), 0.02);
     assert_near(s.sending, 2 * first, 0.1);
@@ -167,13 +167,13 @@ static void test_imbalance(void **state)
     for (int i = 0; i < 63; i++) loads[i] = 1;
     o.loads = loads;
     o.n_load_layers = 1;
-    assert_near(predict(&c, &o).step, even.step, 0.01); /* loads say more than a number */
+    assert_near(predict(&c, &o).step, even.step, 0.01); /* replaces the imbalance */
     for (int i = 0; i < 63; i++) loads[i] = i < 15 ? 3 : 0.4;
     assert_true(predict(&c, &o).step > uneven.step);
-    o = options_of(128, DSMOE_PARALLEL_EXPERTS); /* half of the ranks have no expert */
+    o = options_of(128, DSMOE_PARALLEL_EXPERTS); /* half of the ranks have no experts */
     dsmoe_scale many = predict(&c, &o);
     assert_true(many.waiting > 0.2 * many.step);
-    o.imbalance = 1000; /* as far as it goes */
+    o.imbalance = 1000; /* more than is possible */
     predict(&c, &o);
 }
 
@@ -184,7 +184,7 @@ static void test_speed(void **state)
     dsmoe_scale_options o = options_of(1, DSMOE_PARALLEL_DATA);
     o.n_units = 1;
     dsmoe_scale s = predict(&c, &o);
-    /* Times that these speeds make give the speeds back. */
+    /* Times computed from these speeds give the same speeds back. */
     dsmoe_trainer_times times = {0};
     dsmoe_training_speed found, ones;
     dsmoe_error error;
@@ -207,9 +207,9 @@ static void test_speed(void **state)
     assert_near(s.computing, sum + times.optimizer, 1e-9);
 }
 
-/* ---- beside a simulation of the messages themselves ------------------------------------------------ */
+/* ---- compared with a simulation of the messages ---------------------------------------------------- */
 
-/* A line of numbers, from 0. */
+/* Reads a line of numbers, counting lines from 0. */
 static void read_loads(const char *name, int line, double *loads, int64_t n)
 {
     char path[512], text[4096], *at = text;
@@ -222,7 +222,7 @@ static void read_loads(const char *name, int line, double *loads, int64_t n)
     fclose(file);
 }
 
-/* One line of the table; returns false where it holds a remark. */
+/* Compares one line of the table; returns false if it is a comment. */
 static bool compare_line(const char *text)
 {
     char model[16], way[16], file[32];

@@ -25,7 +25,7 @@ static void test_warmup(void **state)
         assert_lr(&s, 10, 0.5);
         s.n_warmup = 0;
         assert_lr(&s, 0, 0.5);
-        s.n_warmup = 200; /* longer than the run: it never gets there */
+        s.n_warmup = 200; /* longer than the run: the full rate is never reached */
         assert_lr(&s, 99, 0.25);
     }
 }
@@ -39,7 +39,7 @@ static void test_step(void **state)
     assert_lr(&s, 899, 0.316);
     assert_lr(&s, 900, 0.316 * 0.316);
     assert_lr(&s, 999, 0.316 * 0.316);
-    /* No whole tenths: the first step that is not before 80 and 90 per cent. */
+    /* If 80 and 90 per cent are no whole steps, the rate changes at the next step. */
     for (int64_t n = 1; n < 50; n++) {
         s = (dsmoe_schedule){DSMOE_SCHEDULE_STEP, 1, 0, n};
         for (int64_t i = 0; i < n; i++)

@@ -1,4 +1,5 @@
-/* What the server answers: every endpoint, whole and as a stream, over a small quantised model. */
+/* test_serve.c - what the server answers: every endpoint, whole and as a stream, with a small quantised
+ * model. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ static int end(void **state)
     return remove_served_model(state);
 }
 
-/* ---- what the server says of itself ------------------------------------------------------------- */
+/* ---- information about the server --------------------------------------------------------------- */
 
 static void describes_itself(void **state)
 {
@@ -68,7 +69,7 @@ static void tokens_and_back(void **state)
                             "{\"content\": \"hé\", \"with_pieces\": true, \"add_special\": true}");
     size_t n = json_node_count(value_at(tokens, "tokens"));
     assert_int_equal(integer_at(tokens, "tokens.0.id"), 265);
-    /* é is two tokens here, neither of which is text by itself */
+    /* é becomes two tokens here, neither of which is text by itself */
     assert_int_equal(
         json_node_kind(value_at(json_node_item(value_at(tokens, "tokens"), n - 1), "piece")),
         JSON_KIND_ARRAY);
@@ -107,7 +108,7 @@ static void refuses_what_is_not_there(void **state)
         assert_string_equal(string_at(refused, "error.type"), "not_found_error");
         json_node_free(refused);
     }
-    /* slots are neither saved nor restored, whatever the file is called */
+    /* slots cannot be saved or restored, whatever the file's name */
     const char *const files[] = {"/slots/0?action=save", "/slots/0?action=restore",
                                  "/slots/..%2f0?action=erase"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
@@ -161,7 +162,7 @@ static void answers_a_chat(void **state)
     json_node_free(a);
 }
 
-/* The text of one completion; to be freed. */
+/* The text of one completion, to be freed. */
 static char *text_of(const char *body)
 {
     json_node *a = ask(served, 200, "POST", "/v1/completions", body);
@@ -200,13 +201,13 @@ static void several_choices_and_prompts(void **state)
         snprintf(at, sizeof at, "choices.%d.index", i);
         assert_int_equal(integer_at(a, at), i);
     }
-    /* a prompt counts once, however many texts follow it */
+    /* a prompt counts once, however many completions it has */
     assert_int_equal(integer_at(a, "usage.completion_tokens"), 54);
     assert_string_not_equal(string_at(a, "choices.0.text"), string_at(a, "choices.1.text"));
     char *alone =
         text_of("{\"prompt\": \"one\", \"max_tokens\": 9, \"seed\": 6, \"ignore_eos\": true, "
                 "\"temperature\": 1}");
-    assert_string_equal(alone, string_at(a, "choices.2.text")); /* seed 4 and the choice's number */
+    assert_string_equal(alone, string_at(a, "choices.2.text")); /* seed 4 plus the index */
     free(alone);
     json_node_free(a);
 }
@@ -216,7 +217,7 @@ static void stops_before_a_stop_text(void **state)
     (void)state;
 #define STOPPED "{\"prompt\": \"a\", \"max_tokens\": 40, \"temperature\": 0, \"ignore_eos\": true"
     char *whole = text_of(STOPPED "}");
-    /* a letter of its middle: what is not ASCII may stand for bytes that are no text */
+    /* a letter from its middle, as other characters may stand for invalid bytes */
     const char *letter = whole + strlen(whole) / 3;
     while (*letter && !(*letter > ' ' && *letter < 127 && !strchr("\"\\", *letter))) letter++;
     assert_true(*letter);
@@ -250,13 +251,13 @@ static void logprobs_tell_the_text(void **state)
         const json_node *token = json_node_item(content, i);
         assert_true(number_at(token, "logprob") <= 0);
         assert_int_equal(json_node_count(value_at(token, "top_logprobs")), 3);
-        /* at temperature 0 the likeliest is taken */
+        /* at temperature 0 the most likely token is chosen */
         assert_int_equal(integer_at(token, "id"), integer_at(token, "top_logprobs.0.id"));
         const json_node *piece = value_at(token, "bytes");
         for (size_t b = 0; b < json_node_count(piece); b++)
             bytes[length++] = (unsigned char)json_node_integer(json_node_item(piece, b));
     }
-    /* what is text in those bytes is the content */
+    /* the bytes together are the content */
     const char *text = string_at(a, "choices.0.message.content");
     if (!strstr(text, "\xef\xbf\xbd")) {
         assert_int_equal(strlen(text), length);
@@ -268,7 +269,7 @@ static void logprobs_tell_the_text(void **state)
     assert_int_equal(json_node_count(value_at(a, "choices.0.logprobs.token_logprobs")), 4);
     assert_int_equal(json_node_count(value_at(a, "choices.0.logprobs.text_offset")), 4);
     json_node_free(a);
-    /* a token of two bytes is one character of the text */
+    /* a token with two bytes is one character of the text */
     a = ask(served, 200, "POST", "/v1/completions",
             "{\"prompt\": \"a\", \"max_tokens\": 3, \"logprobs\": 0, \"temperature\": 0, "
             "\"logit_bias\": {\"264\": 100}}");
@@ -277,7 +278,7 @@ static void logprobs_tell_the_text(void **state)
     json_node_free(a);
 }
 
-/* An answer in one piece lies in memory until its end: a single request must not fill it. */
+/* A whole answer is kept in memory until its end, so a single request must not make it too large. */
 static void logprobs_are_limited(void **state)
 {
     (void)state;
@@ -341,7 +342,7 @@ static void context_is_a_limit(void **state)
     }
 }
 
-/* Base64 without checks. */
+/* Decodes base64 without checks. */
 static void unpack(const char *letters, unsigned char *bytes)
 {
     static const char alphabet[] =
@@ -369,7 +370,7 @@ static void embeds(void **state)
         snprintf(at, sizeof at, "data.0.embedding.%d", i);
         double x = number_at(one, at);
         length += x * x;
-        assert_true(x == number_at(both, at)); /* the same bits in company */
+        assert_true(x == number_at(both, at)); /* the same bits alone and together */
     }
     assert_true(fabs(length - 1) < 1e-5);
     assert_int_equal(integer_at(one, "usage.prompt_tokens"), integer_at(one, "usage.total_tokens"));
@@ -379,7 +380,7 @@ static void embeds(void **state)
     assert_int_equal(strlen(letters), (64 * 4 + 2) / 3 * 4);
     float packed_values[66];
     unpack(letters, (unsigned char *)packed_values);
-    for (int i = 0; i < 64; i++) { /* the very same numbers in either form */
+    for (int i = 0; i < 64; i++) { /* both formats give the same numbers */
         char at[48];
         snprintf(at, sizeof at, "data.0.embedding.%d", i);
         assert_true((float)number_at(one, at) == packed_values[i]);
@@ -389,7 +390,7 @@ static void embeds(void **state)
     json_node_free(packed);
 }
 
-/* ---- beginnings that were there ------------------------------------------------------------------- */
+/* ---- cached prefixes ------------------------------------------------------------------------------ */
 
 static void cache_changes_nothing(void **state)
 {
@@ -472,7 +473,7 @@ static void chat_streams(void **state)
     json_node_free(whole);
 }
 
-/* Text and tokens of a stream, as one string each. */
+/* The text and the number of tokens of a stream. */
 static void join_stream(const char *body, char *text, size_t *n_tokens)
 {
     http_client client;
@@ -491,8 +492,8 @@ static void join_stream(const char *body, char *text, size_t *n_tokens)
     client_close(&client);
 }
 
-/* Half characters, characters of two bytes in one token and stop texts that begin and do not go on, in any order:
- * whatever is held back, a stream says in the end what a whole answer says. */
+/* Incomplete characters, two-byte characters in one token, and stop strings that begin but do not
+ * continue, in any order: whatever is held back, the stream finally gives the same as a whole answer. */
 static void streams_hold_back_what_is_not_sure(void **state)
 {
     (void)state;
@@ -537,7 +538,7 @@ static void native_streams(void **state)
     const char *event;
     bool stopped = false;
     while ((event = client_event(&client))) {
-        assert_false(stopped); /* no [DONE] in this form */
+        assert_false(stopped); /* this form has no [DONE] */
         json_node *chunk = parse_json(event);
         stopped = json_node_bool(value_at(chunk, "stop"));
         if (stopped) assert_string_equal(string_at(chunk, "stop_type"), "limit");
@@ -547,7 +548,7 @@ static void native_streams(void **state)
     client_close(&client);
 }
 
-/* Every token that went through the model comes once, in order, with its experts. */
+/* Every token that the model reads is reported once, in order, with its experts. */
 static void routing_streams(void **state)
 {
     (void)state;
@@ -564,7 +565,7 @@ static void routing_streams(void **state)
             const json_node *token = json_node_item(value_at(chunk, "routing"), i);
             assert_int_equal(integer_at(token, "position"), position);
             if (position < 5) assert_int_equal(integer_at(token, "id"), position + 1);
-            size_t n_layers = position < 14 ? 2 : 0; /* the last one never went in */
+            size_t n_layers = position < 14 ? 2 : 0; /* the last token was not read */
             assert_int_equal(json_node_count(value_at(token, "experts")), n_layers);
             assert_int_equal(json_node_count(value_at(token, "weights")), n_layers);
             if (n_layers == 0) continue;

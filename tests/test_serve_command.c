@@ -1,4 +1,5 @@
-/* `dsmoe serve` as it is started and ended: what it prints, what it tells systemd, its log, and its signals. */
+/* test_serve_command.c - starting and stopping `dsmoe serve`: what it prints, what it tells systemd, its
+ * log, and its signals. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -22,8 +23,8 @@
 
 typedef struct command {
     pid_t id;
-    char url[256], errors[320], told[64]; /* errors: the file; told: the socket of systemd */
-    int listener;                         /* that hears what systemd is told */
+    char url[256], errors[320], told[64]; /* errors: the file of stderr; told: systemd's socket */
+    int listener;                         /* receives what systemd is told */
 } command;
 
 static int listen_for_news(command *c)
@@ -44,13 +45,13 @@ static void become_command(const command *c, int output, const char *const *more
     while (*more) arguments[n++] = *more++;
     int errors = open(c->errors, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     setenv("NOTIFY_SOCKET", c->told, 1);
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves no server behind */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* if the test fails, no server is left behind */
     if (dup2(output, STDOUT_FILENO) >= 0 && errors >= 0 && dup2(errors, STDERR_FILENO) >= 0)
         execv(DSMOE_COMMAND, (char *const *)arguments);
     _exit(98);
 }
 
-/* Until its address is printed. */
+/* Returns when the address has been printed. */
 static void start_command(command *c, const char *const *more)
 {
     int output[2];
@@ -81,7 +82,7 @@ static void expect_news(const command *c, const char *news)
 
 static bool is_running(const command *c) { return waitpid(c->id, NULL, WNOHANG) == 0; }
 
-/* Its exit code. */
+/* Returns the exit code. */
 static int wait_for_end(command *c)
 {
     int status = -1;
@@ -131,7 +132,7 @@ static void begin_long_answer(const command *c, http_client *client, int n_token
     assert_non_null(client_event(client));
 }
 
-/* The last event of a stream, as far as it fits. */
+/* The last event of a stream, cut to the buffer's size. */
 static const char *last_event(http_client *client)
 {
     static char last[256];
@@ -183,7 +184,7 @@ static void warns_who_is_open_to_all(void **state)
     }
 }
 
-/* Nobody is sent to an address that no browser knows. */
+/* With a Unix socket the message does not suggest a browser. */
 static void listens_on_a_file(void **state)
 {
     (void)state;
@@ -202,7 +203,7 @@ static void listens_on_a_file(void **state)
     assert_int_equal(access(file, F_OK), -1);
 }
 
-/* Whoever started it with nohup closes his terminal and means the server to stay. */
+/* If it was started with nohup, closing the terminal does not stop it. */
 static void outlives_its_terminal(void **state)
 {
     (void)state;
@@ -211,7 +212,7 @@ static void outlives_its_terminal(void **state)
     start_command(&c, (const char *const[]){ANY_PORT, NULL});
     signal(SIGHUP, SIG_DFL);
     kill(c.id, SIGHUP);
-    sleep_seconds(0.3); /* it looks ten times a second */
+    sleep_seconds(0.3); /* signals are checked ten times a second */
     assert_true(is_running(&c));
     assert_int_equal(status_of(&c, "GET", "/health", NULL), 200);
     kill(c.id, SIGTERM);

@@ -1,4 +1,5 @@
-/* The server among people: many at once, those who leave, who read slowly, who are too many, who may not ask. */
+/* test_serve_crowd.c - the server with many clients: many at once, clients that leave, that read slowly,
+ * that are too many, that are not allowed. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +50,7 @@ static char *choice_of(const char *answer)
     return text;
 }
 
-/* Everybody gets what he would have got alone, with places for some of them only. */
+/* With slots for only some of the clients, each gets the same answer as alone. */
 static void company_changes_nothing(void **state)
 {
     (void)state;
@@ -89,7 +90,7 @@ static void company_changes_nothing(void **state)
     for (int i = 0; i < ASKERS; i++) free(alone[i]);
 }
 
-/* Texts that fill a small batch with their tokens leave something for prompts all the same. */
+/* Even if the texts being written fill a small batch with their tokens, prompts make progress. */
 static void writers_do_not_starve_prompts(void **state)
 {
     (void)state;
@@ -104,7 +105,7 @@ static void writers_do_not_starve_prompts(void **state)
     wait_for(s, "dsmoe_requests_waiting", 1);
     begin_asking(&late, s, "{\"prompt\": \"b\", \"max_tokens\": 3, \"ignore_eos\": true}");
     wait_for(s, "dsmoe_requests_waiting", 2);
-    allow(20); /* the others have tokens for ten times that */
+    allow(20); /* enough for a tenth of the others' tokens */
     assert_int_equal(client_read(&late), 200);
     hold(false);
     for (int i = 0; i < 2; i++) client_close(&writing[i]);
@@ -112,7 +113,7 @@ static void writers_do_not_starve_prompts(void **state)
     server_free(s);
 }
 
-/* A prompt of so many tokens, of which `max_tokens` follow. */
+/* Sends a prompt of n_tokens tokens, to be continued by `max_tokens`. */
 static void begin_reading(http_client *client, server *s, int n_tokens, int max_tokens)
 {
     char body[2048];
@@ -123,8 +124,8 @@ static void begin_reading(http_client *client, server *s, int n_tokens, int max_
     begin_asking(client, s, body);
 }
 
-/* In three passes a short prompt has its first token, however long the one before it is; and a text that is being
- * written has a token of each pass. */
+/* A short prompt gets its first token within three passes, however long the prompt before it is, and a
+ * text being written gets a token in each pass. */
 static void long_prompts_hold_up_nobody(void **state)
 {
     (void)state;
@@ -139,7 +140,7 @@ static void long_prompts_hold_up_nobody(void **state)
     wait_for(s, "dsmoe_requests_waiting", 1);
     begin_reading(&short_one, s, 10, 1);
     wait_for(s, "dsmoe_requests_waiting", 2);
-    allow(4); /* the one at hand, which began without them, and three more */
+    allow(4); /* the current pass, which began without them, and three more */
     assert_int_equal(client_read(&short_one), 200);
     double end = clock_seconds() + 10;
     while (metric(s, "dsmoe_predicted_tokens_total") < 5) assert_true(clock_seconds() < end);
@@ -151,7 +152,7 @@ static void long_prompts_hold_up_nobody(void **state)
     server_free(s);
 }
 
-/* ---- those who leave ----------------------------------------------------------------------------- */
+/* ---- clients that leave -------------------------------------------------------------------------- */
 
 static void leaving_frees_a_slot(void **state)
 {
@@ -160,7 +161,7 @@ static void leaving_frees_a_slot(void **state)
     o.engine.n_sequences = 1;
     server *s = start_server(&o);
     http_client writing, waiting, other;
-    allow(2); /* the prompt and a token: the text is not at its end, however late this is read */
+    allow(2); /* the prompt and one token, so that the text has not ended when it is read */
     begin_asking(&writing, s, LONG_TEXT);
     assert_true(client_read_head(&writing));
     assert_non_null(client_event(&writing));
@@ -169,13 +170,13 @@ static void leaving_frees_a_slot(void **state)
     begin_asking(&other, s, "{\"prompt\": \"b\", \"max_tokens\": 3, \"ignore_eos\": true}");
     wait_for(s, "dsmoe_requests_waiting", 2);
     client_reset(&writing);
-    client_close(&waiting); /* never sees a pass */
+    client_close(&waiting); /* it never takes part in a pass */
     double before = metric(s, "dsmoe_predicted_tokens_total");
     hold(false);
     assert_int_equal(client_read(&other), 200);
     client_close(&other);
     wait_until_idle(s, 2);
-    /* the pass at hand gave one token, the third client got his three; the others cost nothing */
+    /* one token from the current pass, three for the third client, none for the others */
     assert_true(metric(s, "dsmoe_predicted_tokens_total") - before <= 4);
     server_free(s);
 }
@@ -197,7 +198,7 @@ static void leaving_in_the_middle_of_a_prompt(void **state)
     server_free(s);
 }
 
-/* How many slots are in this state. */
+/* The number of slots in this state. */
 static int count_slots(server *s, const char *state)
 {
     json_node *slots = ask(s, 200, "GET", "/slots", NULL);
@@ -208,8 +209,8 @@ static int count_slots(server *s, const char *state)
     return n;
 }
 
-/* Reads a stream to its end: how many tokens have logprobs. Those may name the token of byte 0, which the reader of
- * JSON here does not take. */
+/* Reads a stream to its end; returns how many tokens have logprobs. Those may name the token of byte 0,
+ * which the JSON parser used here refuses. */
 static int count_logprobs(http_client *client)
 {
     int n = 0;
@@ -220,8 +221,8 @@ static int count_logprobs(http_client *client)
     return n;
 }
 
-/* His text waits for him, no one else's does, and nothing is lost. Over a Unix socket, for which the kernel keeps far
- * less than this answer has. */
+/* A slow client's text waits for it, other texts do not, and nothing is lost. The test uses a Unix socket,
+ * as the kernel buffers much less for it than this answer has. */
 static void slow_readers_hold_up_only_themselves(void **state)
 {
     (void)state;
@@ -264,7 +265,8 @@ static void begin_watching(http_client *client, server *s)
     assert_true(client_ask(client, "GET", "/routing", "", NULL));
 }
 
-/* Watchers of a quiet server are not looked at often; those who left keep no one else out. */
+/* A quiet server checks its watchers rarely, but watchers that have left must not take up the places of
+ * others. */
 static void watchers_who_left_make_room(void **state)
 {
     (void)state;
@@ -289,7 +291,7 @@ static void watchers_who_left_make_room(void **state)
     server_free(s);
 }
 
-/* One too many is told so in the middle of a pass, too. */
+/* A watcher too many is refused in the middle of a pass, too. */
 static void watchers_come_in_the_middle_of_a_pass(void **state)
 {
     (void)state;
@@ -301,7 +303,7 @@ static void watchers_come_in_the_middle_of_a_pass(void **state)
     begin_asking(&client, s, "{\"prompt\": \"a\", \"max_tokens\": 2}");
     wait_for(s, "dsmoe_requests_running", 1);
     for (int i = 0; i < MORE; i++) begin_watching(&watching[i], s);
-    wait_for(s, "dsmoe_connections", MORE + 2); /* the one who asks for that is there, too */
+    wait_for(s, "dsmoe_connections", MORE + 2); /* one of them asks for this metric */
     sleep_seconds(0.05);
     hold(false);
     int n_refused = 0;
@@ -318,7 +320,7 @@ static void watchers_come_in_the_middle_of_a_pass(void **state)
     server_free(s);
 }
 
-/* ---- too many, too long ---------------------------------------------------------------------------- */
+/* ---- too many requests, too long requests ---------------------------------------------------------- */
 
 static void too_many_are_told_to_come_back(void **state)
 {
@@ -347,11 +349,11 @@ static void too_many_are_told_to_come_back(void **state)
     server_free(s);
 }
 
-/* Those for whom there are places only wait for the pass at hand, and are not too many. */
+/* Requests for which there are free slots wait only for the current pass and do not count as too many. */
 static void free_places_are_no_queue(void **state)
 {
     (void)state;
-    server_options o = served_options(); /* four places */
+    server_options o = served_options(); /* four slots */
     o.max_waiting = 1;
     server *s = start_server(&o);
     http_client clients[5], late;
@@ -407,7 +409,7 @@ static void health_knows_a_hanging_engine(void **state)
     server_free(s);
 }
 
-/* ---- who may ask -------------------------------------------------------------------------------- */
+/* ---- access ------------------------------------------------------------------------------------- */
 
 static int status_of(server *s, const char *path_asked, const char *headers)
 {
@@ -444,8 +446,8 @@ static bool has_header(const http_client *client, const char *name, const char *
     return is && !strcmp(is, value);
 }
 
-/* The official client sends headers of its own (x-stainless-…), which a browser asks about first; and a page
- * must be able to read why it was refused. */
+/* The official client sends its own headers (x-stainless-…), for which a browser asks permission first. A
+ * page must be able to read why it was refused. */
 static void pages_elsewhere(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* The end of the server: what is at work, waits or is on its way to its client when it is told to stop. */
+/* test_serve_end.c - stopping the server: what happens to requests that run, wait or are being sent to
+ * their clients. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,12 +30,12 @@ static void drains(void **state)
     void *drained;
     pthread_join(thread, &drained);
     assert_non_null(drained);
-    assert_int_equal(client_read(&client), 200); /* what was at work came to its end */
+    assert_int_equal(client_read(&client), 200); /* the running request was finished */
     client_close(&client);
     server_free(s);
 }
 
-/* A request for megabytes of tokens, of whose answer nothing is read yet. */
+/* Asks for megabytes of tokens and does not read the answer yet. */
 static void ask_for_much(http_client *client, server *s)
 {
     enum { LENGTH = 3 << 20 };
@@ -71,7 +72,7 @@ static void assert_all_was_read(pthread_t reader)
     assert_non_null(whole);
 }
 
-/* Requests that nobody admitted are no reason to cut off answers that are on their way. */
+/* Refused requests must not cut off answers that are being sent. */
 static void last_answers_are_sent(void **state)
 {
     (void)state;
@@ -91,7 +92,7 @@ static void last_answers_are_sent(void **state)
     client_close(&slow);
 }
 
-/* An answer ends when its client has it; those who only watch are sent home. */
+/* Draining waits until clients have received their answers. Watchers are disconnected. */
 static void drains_what_is_on_its_way(void **state)
 {
     (void)state;
@@ -101,7 +102,7 @@ static void drains_what_is_on_its_way(void **state)
     assert_true(client_open(&watching, server_url(s)));
     assert_true(client_ask(&watching, "GET", "/routing", "", NULL));
     assert_true(client_read_head(&watching));
-    assert_true(client_open(&reading, server_url(s))); /* a body that never comes */
+    assert_true(client_open(&reading, server_url(s))); /* its body never arrives */
     assert_true(client_say(&reading, "POST /tokenize HTTP/1.1\r\nHost: localhost\r\n"
                                      "Content-Length: 99\r\n\r\n{"));
     ask_for_much(&slow, s);
@@ -116,7 +117,7 @@ static void drains_what_is_on_its_way(void **state)
     server_free(s);
 }
 
-/* Requests that wait, read and write, a watcher and an idle connection: all hear of it. */
+/* Requests that wait, read or write, a watcher and an idle connection are all ended soon. */
 static void ends_at_once(void **state)
 {
     (void)state;
@@ -124,7 +125,7 @@ static void ends_at_once(void **state)
     o.engine.n_sequences = 1;
     server *s = start_server(&o);
     http_client writing, waiting, watching, idle;
-    allow(2); /* the prompt and a token: the text is not at its end, however late this is read */
+    allow(2); /* the prompt and one token, so that the text has not ended when it is read */
     begin_asking(&writing, s, LONG_TEXT);
     assert_true(client_read_head(&writing));
     begin_asking(&waiting, s, "{\"prompt\": \"b\"}");
@@ -141,7 +142,7 @@ static void ends_at_once(void **state)
     char kept[512] = "";
     while ((event = client_event(&writing))) snprintf(kept, sizeof kept, "%s", last = event);
     assert_non_null(last);
-    assert_non_null(strstr(kept, "\"error\"")); /* and no [DONE] */
+    assert_non_null(strstr(kept, "\"error\"")); /* but no [DONE] */
     client_close(&writing);
     client_close(&waiting);
     client_close(&watching);

@@ -1,5 +1,5 @@
-/* test_serve_lora.c - adapters of a server: the list, the scales of all and of one request, texts with different ones at the
- * same time, and what is refused. */
+/* test_serve_lora.c - adapters of a server: the list, scales for all requests and for one, different
+ * adapters at the same time, and what is refused. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ enum { N_ADAPTERS = 2, RANK = 4 };
 static dsmoe_adapter *adapters[N_ADAPTERS];
 static char folders[N_ADAPTERS][400];
 
-/* Random additions to all projections of the model. */
+/* Makes an adapter with random numbers for all projections of the model. */
 static void make_adapter(int number)
 {
     const dsmoe_model *model = served_model();
@@ -63,7 +63,8 @@ static int remove_all(void **state)
     return remove_served_model(state);
 }
 
-/* The text of an answer of twelve tokens, the likeliest ones; `more` are further members. To be freed. */
+/* The text of an answer of twelve tokens, always the most likely ones; `more` are further members. To be
+ * freed. */
 static char *text_of(server *s, const char *more)
 {
     char body[512];
@@ -105,7 +106,7 @@ static void lists_and_sets(void **state)
     server_free(s);
 }
 
-/* Whichever way the scales come, and whatever earlier texts left in pages, the same scales give the same text. */
+/* The same scales give the same text, however they are given and whatever earlier texts left in pages. */
 static void scales_decide(void **state)
 {
     (void)state;
@@ -129,7 +130,7 @@ static void scales_decide(void **state)
         assert_string_equal(by_all[i], by_request[i]);
         for (int j = 0; j < i; j++) assert_string_not_equal(by_all[i], by_all[j]);
     }
-    /* without adapters the server says what it says with all scales 0 */
+    /* without adapters the answer is the same as with all scales 0 */
     server_free(s);
     serve_adapters(NULL, 0);
     s = start_server(&o);
@@ -149,7 +150,7 @@ static void scales_decide(void **state)
     }
 }
 
-/* Four texts at a time with adapters of their own, none of which changes another. */
+/* Four texts at a time with different adapters, which do not affect each other. */
 static void different_ones_at_once(void **state)
 {
     (void)state;
@@ -165,7 +166,7 @@ static void different_ones_at_once(void **state)
     http_client clients[N];
     char *texts[N], request[300];
     for (int round = 0; round < 2; round++) {
-        for (int i = 0; i < N; i++) { /* first one after the other, then together */
+        for (int i = 0; i < N; i++) { /* first one after another, then together */
             snprintf(request, sizeof request, body, lora[i]);
             assert_true(client_open(&clients[i], server_url(s)));
             assert_true(client_ask(&clients[i], "POST", "/v1/completions", "", request));
@@ -217,7 +218,7 @@ static void refuses(void **state)
     assert_string_equal(client_header(&client, "Allow"), "GET, POST");
     client_close(&client);
     json_node *list = ask(s, 200, "GET", "/lora-adapters", NULL);
-    assert_true(number_at(list, "0.scale") == 1); /* what was refused has changed nothing */
+    assert_true(number_at(list, "0.scale") == 1); /* the refused request changed nothing */
     json_node_free(list);
     server_free(s);
 }

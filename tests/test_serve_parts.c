@@ -1,4 +1,5 @@
-/* Parts of the server that need no network: the budget of a pass, the log of experts, counters, the page's files. */
+/* test_serve_parts.c - parts of the server that need no network: the token budget of a pass, the log of
+ * experts, counters, the page's files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +25,7 @@ static void budget_starts_small(void **state)
     assert_int_equal(budget_of(&b, 4, 5), 5);
 }
 
-/* A pass with prompts takes twice as long as one without, whatever a token costs. */
+/* A pass with prompts takes twice as long as one without, whatever the cost of a token. */
 static void budget_doubles_a_pass(void **state)
 {
     (void)state;
@@ -49,13 +50,13 @@ static void budget_never_stops_prompts(void **state)
     budget b = {0};
     for (int i = 0; i < 20; i++) {
         budget_learn(&b, 1, 0, 0.001);
-        budget_learn(&b, 1, 16, 10.0); /* a machine that is out of breath */
+        budget_learn(&b, 1, 16, 10.0); /* a machine that has become very slow */
     }
     assert_int_equal(budget_of(&b, 1, 512), BUDGET_STEP);
     assert_int_equal(budget_of(&b, 1, 512) % BUDGET_STEP, 0);
 }
 
-/* What few texts take is known, what many take is not yet. */
+/* The time for a few texts is known, that for many is not known yet. */
 static void budget_of_a_crowd_is_guessed_from_fewer(void **state)
 {
     (void)state;
@@ -81,7 +82,7 @@ static void shape_counts_layers_with_experts(void **state)
     assert_int_equal(s.first_layer, 1);
     dsmoe_config every_other = config;
     every_other.moe_layer_freq = 2;
-    s = routing_shape_of(&every_other); /* layer 2 alone */
+    s = routing_shape_of(&every_other); /* only layer 2 */
     assert_int_equal(s.n_layers, 1);
     assert_int_equal(s.first_layer, 2);
     for (int64_t freq = 1; freq < 4; freq++)
@@ -109,7 +110,7 @@ static void log_keeps_positions_apart(void **state)
     assert_true(routing_log_create(&log, &s));
     routing_log_begin(&log, 10);
     for (int64_t layer = 1; layer < 4; layer++) routing_log_add(&log, layer, 9, 3, &routing);
-    assert_int_equal(log.n_rows, 2); /* position 9 was before its time */
+    assert_int_equal(log.n_rows, 2); /* position 9 is before the log's start */
     for (int64_t row = 0; row < 2; row++)
         for (int64_t l = 0; l < 3; l++) {
             assert_int_equal(log.experts[(row * 3 + l) * 2], idx[2 + 2 * row]);
@@ -171,7 +172,7 @@ static void metrics_are_cumulative(void **state)
     assert_non_null(strstr(text, "dsmoe_requests_total{endpoint=\"/b\",status=\"200\"} 1\n"));
     assert_non_null(strstr(text, "dsmoe_requests_total{endpoint=\"/b\",status=\"other\"} 1\n"));
     assert_non_null(strstr(text, "dsmoe_requests_running 3\n"));
-    /* what only grows is a counter, whatever its unit */
+    /* whatever only grows is a counter, whatever its unit */
     for (const char *at = text; (at = strstr(at, "# TYPE ")); at++) {
         char name[80], type[16];
         assert_int_equal(sscanf(at, "# TYPE %79s %15s", name, type), 2);

@@ -1,5 +1,5 @@
-/* test_settings.c - the settings of a run: what is written comes back, and what cannot be is refused
- * with the file and the key in the message. */
+/* test_settings.c - the settings of a run: written settings are read back unchanged, and invalid ones are
+ * refused with a message that names the file and the key. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -37,7 +37,7 @@ static void test_defaults(void **state)
     assert_memory_equal(&s, &before, sizeof s);
 }
 
-/* The paper's: 100B tokens in batches of 4M, 2T in batches of 18M. */
+/* The paper's settings: 100B tokens in batches of 4M, 2T tokens in batches of 18M. */
 static void test_paper(void **state)
 {
     (void)state;
@@ -62,7 +62,7 @@ static void test_paper(void **state)
     }
 }
 
-/* Every member has another value than by default. */
+/* Settings in which every member differs from its default. */
 static dsmoe_run_settings unusual(void)
 {
     dsmoe_run_settings s = dsmoe_run_settings_default();
@@ -77,7 +77,7 @@ static dsmoe_run_settings unusual(void)
     s.batch = 3;
     s.seq = 5;
     s.accumulate = 7;
-    s.lr = 0.1 + 0.2; /* 17 digits */
+    s.lr = 0.1 + 0.2; /* needs 17 digits */
     strcpy(s.schedule, "cosine");
     s.warmup = 2;
     s.weight_decay = 1.0 / 3;
@@ -116,7 +116,7 @@ static void test_round_trip(void **state)
     const char *file = tiny_path(directory, "settings.json");
     if (dsmoe_run_settings_read(file, &read, &error)) fail_msg("%s", error.message);
     assert_memory_equal(&read, &written, sizeof read);
-    /* A file that says little leaves the rest as it was, but what it says is said. */
+    /* A file changes only the settings that it gives. */
     dsmoe_run_settings before = read;
     assert_int_equal(read_text("{\"steps\": 3, \"data\": [\"x\"]}", &read, &error), DSMOE_OK);
     assert_int_equal(read.steps, 3);
@@ -197,7 +197,7 @@ static void test_refused(void **state)
         const char *words = strcmp(cases[i].words, "settings") ? cases[i].words : settings_path;
         if (strncmp(error.message, path, strlen(path)) || !strstr(error.message, words))
             fail_msg("%s: '%s' does not say '%s'", cases[i].text, error.message, cases[i].words);
-        assert_memory_equal(&s, &before, sizeof s); /* not half of it */
+        assert_memory_equal(&s, &before, sizeof s); /* nothing was changed */
     }
     dsmoe_run_settings s = unusual();
     char many[4096] = "{\"data\": [";
@@ -210,7 +210,7 @@ static void test_refused(void **state)
                      DSMOE_ERROR_IO);
 }
 
-/* Settings need not come from a file. */
+/* Settings that do not come from a file are checked, too. */
 static void test_check(void **state)
 {
     (void)state;
@@ -224,7 +224,7 @@ static void test_check(void **state)
     s.clip = INFINITY;
     assert_int_equal(settings_check(&s, "here", &error), DSMOE_ERROR_CONFIG);
     s = unusual();
-    memset(s.out, 'x', sizeof s.out); /* no end */
+    memset(s.out, 'x', sizeof s.out); /* without a NUL */
     assert_int_equal(settings_check(&s, "here", &error), DSMOE_ERROR_CONFIG);
     assert_non_null(strstr(error.message, "here: out has more than"));
     s = unusual();

@@ -1,5 +1,5 @@
-/* test_shards.c - the tensors of a checkpoint folder: one file or several under an index, and what
- * an index must not say (S06). */
+/* test_shards.c - the tensors of a checkpoint folder: one file or several with an index, and indexes that
+ * must be refused (S06). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@
 
 /* ---- folders to try ----------------------------------------------------------------------- */
 
-/* Points `path` at a file in the scratch folder. */
+/* Sets `path` to a file in the scratch folder. */
 static void at(const char *name)
 {
     int length = snprintf(path, sizeof path, "%s/%s", directory, name);
@@ -33,7 +33,7 @@ static void write_text(const char *name, const char *text)
     write_bytes(text, strlen(text));
 }
 
-/* A safetensors file with tensors of these names, separated by blanks, of two bytes each. */
+/* Writes a safetensors file with tensors of two bytes each; their names are separated by blanks. */
 static void write_shard(const char *name, const char *tensors)
 {
     char names[256], header[2048] = "{", *rest = names;
@@ -63,7 +63,7 @@ static void write_good(void)
                       "\"c\":\"two.safetensors\",\"d\":\"one.safetensors\"}}");
 }
 
-/* Removes a file, or a folder with what is in it. */
+/* Removes a file, or a folder with its contents. */
 static void remove_tree(const char *name)
 {
     DIR *folder = opendir(name);
@@ -94,10 +94,10 @@ static shards *open_good(const char *folder)
     return set;
 }
 
-/* The message must begin with the folder, and say each of the two. */
+/* The message must begin with the folder and contain both texts. */
 static void assert_refused(dsmoe_status status, const char *says, const char *and_says)
 {
-    shards *set = (shards *)path; /* anything but NULL */
+    shards *set = (shards *)path; /* any pointer but NULL */
     dsmoe_error error = {0};
     dsmoe_status found = shards_open(directory, &set, &error);
     if (found != status) fail_msg("status %d: %s", found, error.message);
@@ -155,13 +155,13 @@ static void test_single(void **state)
     assert_non_null(strstr(shards_path(set, 2), "/model.safetensors"));
     shards_close(set);
 
-    write_good(); /* where both are there, the single file it is */
+    write_good(); /* if both are there, the single file is used */
     set = open_good(directory);
     assert_int_equal(shards_count(set), 3);
     shards_close(set);
 }
 
-/* What an index may leave out, or say in its own way. */
+/* Members that an index may leave out or write differently. */
 static void test_index_forms(void **state)
 {
     (void)state;
@@ -284,7 +284,7 @@ static void test_index_text(void **state)
     }
 }
 
-/* S06: names that lead elsewhere. Each of the targets is a good file. */
+/* S06: names of files outside the folder. Each of these files is good. */
 static void test_names(void **state)
 {
     (void)state;
@@ -317,7 +317,7 @@ static void test_names(void **state)
     assert_refused(DSMOE_ERROR_IO, "/inner", "Is a directory");
 }
 
-/* S06: index and files that do not agree. */
+/* S06: an index that disagrees with the files. */
 static void test_disagreement(void **state)
 {
     (void)state;
@@ -339,7 +339,7 @@ static void test_disagreement(void **state)
     assert_refused(DSMOE_ERROR_FORMAT, "/one.safetensors: ", "too few");
     at("one.safetensors");
     assert_int_equal(remove(path), 0);
-    assert_int_equal(mkfifo(path, 0600), 0); /* is not waited for */
+    assert_int_equal(mkfifo(path, 0600), 0); /* must not be waited for */
     assert_refused(DSMOE_ERROR_IO, "/one.safetensors: ", "not a regular file");
 }
 
@@ -352,7 +352,7 @@ static void link_to(const char *target, const char *name)
     assert_int_equal(symlink(target, path), 0);
 }
 
-/* S06: a link may stay inside the folder, not lead out of it. */
+/* S06: a link may point inside the folder, but not out of it. */
 static void test_links(void **state)
 {
     (void)state;
@@ -369,7 +369,8 @@ static void test_links(void **state)
     link_to("two.safetensors", "two.safetensors");
     assert_refused(DSMOE_ERROR_IO, "/two.safetensors: ", "cannot open the file");
 
-    /* The folder itself may be reached over a link; its name as a beginning is not inside. */
+    /* The folder itself may be reached through a link. A folder whose name only begins with its name is
+     * outside. */
     char folder[300], outside[300], target[300];
     snprintf(folder, sizeof folder, "%s/m", directory);
     snprintf(outside, sizeof outside, "%s/mm", directory);
@@ -427,7 +428,7 @@ static void test_cache(void **state)
         assert_int_equal(shards_open(snapshot, &set, &error), DSMOE_ERROR_IO);
         assert_non_null(strstr(error.message, "leads out of the folder"));
     }
-    /* blobs/ alone does not make a cache */
+    /* a folder blobs/ alone is no cache */
     link_to("../blobs/0abc", "other/model.safetensors");
     at("other");
     assert_int_equal(shards_open(path, &set, NULL), DSMOE_ERROR_IO);

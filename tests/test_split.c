@@ -1,5 +1,5 @@
-/* test_split.c - what is held out: whole documents, the same ones for a tokenizer and for a model, whatever
- * else is asked for; and the end of what is too large. */
+/* test_split.c - held-out text: whole documents, the same ones for a tokenizer and for a model, whatever
+ * the other options; and the end of documents that are too large. */
 #include "train_text.h"
 
 #include <stdio.h>
@@ -35,7 +35,7 @@ static dsmoe_status gather(void *context, const document *d, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* All documents of a part, a '|' after each; to be freed. */
+/* All documents of a part, each followed by '|'; to be freed. */
 static gathered part_of(const char *name, double share, document_part part)
 {
     const char *given = in_directory(name);
@@ -49,7 +49,7 @@ static gathered part_of(const char *name, double share, document_part part)
         assert_int_equal(document_split_each(&split, &list, i, part, 9, gather, &g, NULL),
                          DSMOE_OK);
     document_split_free(&split);
-    document_split_free(&split); /* allowed on zeros */
+    document_split_free(&split); /* does nothing the second time */
     document_list_close(&list);
     return g;
 }
@@ -66,7 +66,7 @@ static void write_lines(const char *name, int n)
 
 /* ---- which documents ------------------------------------------------------------------------ */
 
-/* Every document is whole and in one part only; the held-out ones come from everywhere. */
+/* Every document is complete and in one part only. The held-out ones are spread over the whole text. */
 static void test_whole_documents(void **state)
 {
     (void)state;
@@ -90,7 +90,7 @@ static void test_whole_documents(void **state)
     free(held.text);
 }
 
-/* The held-out row of a data set, as text. */
+/* The held-out tokens of a data set, as text. */
 static char *held_text(const dsmoe_dataset *data, const dsmoe_tokenizer *tokenizer)
 {
     (void)data;
@@ -113,7 +113,7 @@ static char *held_text(const dsmoe_dataset *data, const dsmoe_tokenizer *tokeniz
     return text;
 }
 
-/* Neither seq, seed, threads nor tokenizer decide what is held out. */
+/* What is held out does not depend on seq, seed, threads or tokenizer. */
 static void test_a_function_of_the_text(void **state)
 {
     (void)state;
@@ -132,7 +132,7 @@ static void test_a_function_of_the_text(void **state)
         dsmoe_dataset *data = open_data(&o);
         char *text = held_text(data, o.tokenizer), *at = text;
         for (char *one = strtok(held.text, "|"); i == 0 && one; one = strtok(NULL, "|")) {
-            at = strstr(at, one); /* in their order */
+            at = strstr(at, one); /* in the same order */
             assert_non_null(at);
         }
         if (i > 0 && i < 3) assert_non_null(strstr(text, "<"));
@@ -146,9 +146,9 @@ static void test_a_function_of_the_text(void **state)
     free(held.text);
 }
 
-/* ---- what is too large ---------------------------------------------------------------------- */
+/* ---- documents that are too large ----------------------------------------------------------- */
 
-/* Of one book the end is held out, from the beginning of a line on. */
+/* For a single book its end is held out, starting at the beginning of a line. */
 static void test_one_book(void **state)
 {
     (void)state;
@@ -179,7 +179,7 @@ static void test_where_a_text_is_cut(void **state)
         const char *rest;
     } cases[] = {
         {"one\ntwo three\nfour", 4, "four"},
-        {"one\ntwo three\nfour", 9, "hree\nfour"}, /* nothing better in the first half */
+        {"one\ntwo three\nfour", 9, "hree\nfour"}, /* there is no better place in the first half */
         {"one\ntwo three\nfour", 6, "four"},
         {"one two three four", 6, "four"},
         {"onetwothreefour", 6, "eefour"},
@@ -194,7 +194,7 @@ static void test_where_a_text_is_cut(void **state)
     }
 }
 
-/* Every kind gives its share, the small as well as the large; nothing is lost or there twice. */
+/* Small and large kinds are held out in proportion. Nothing is lost and nothing occurs twice. */
 static void test_kinds(void **state)
 {
     (void)state;
@@ -227,21 +227,21 @@ static void test_kinds(void **state)
     free(held.text);
 }
 
-/* Files side by side in a folder, each of its own kind by its name: few of many are held out, whole. */
+/* Files in one folder, where each file is a kind of its own: few of many are held out as a whole. */
 static void test_flat_folder(void **state)
 {
     (void)state;
     static const struct {
         int n;
-        size_t length; /* of a file */
+        size_t length; /* of each file */
         double share;
         size_t n_held, n_whole;
     } cases[] = {
         {20, 1900, 0.1, 2, 2},    /* more files than kinds */
-        {12, 1900, 0.1, 2, 1},    /* one, and the end of another */
-        {12, 1900, 0.05, 1, 0},   /* less than one */
-        {100, 60000, 0.02, 2, 2}, /* long ones */
-        {3, 60000, 0.05, 3, 0},   /* few long ones: the end of each */
+        {12, 1900, 0.1, 2, 1},    /* one, and the end of another one */
+        {12, 1900, 0.05, 1, 0},   /* less than one file */
+        {100, 60000, 0.02, 2, 2}, /* long files */
+        {3, 60000, 0.05, 3, 0},   /* few long files: the end of each */
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         char folder[8], *text = malloc(cases[i].length + 1);
@@ -268,7 +268,7 @@ static void test_flat_folder(void **state)
     }
 }
 
-/* A book beside small files gives its end, and so hides none of them. */
+/* Of a book among small files the end is held out, so that no small file must be. */
 static void test_book_beside_files(void **state)
 {
     (void)state;
@@ -297,7 +297,7 @@ static void test_book_beside_files(void **state)
     free(text);
 }
 
-/* A shard gives its end, from a document's beginning on where the EOS is known (here 9). */
+/* Of a shard the end is held out, starting at the beginning of a document if the EOS is known (here 9). */
 static void test_shards(void **state)
 {
     (void)state;
@@ -318,7 +318,7 @@ static void test_shards(void **state)
 
 /* ---- tokenizers ----------------------------------------------------------------------------- */
 
-/* A word that only the held-out end of a book has is not learnt as a token. */
+/* A word that occurs only in the held-out end of a book does not become a token. */
 static void test_tokenizer_never_sees_it(void **state)
 {
     (void)state;
@@ -359,7 +359,7 @@ static void test_changing_lines(void **state)
     dsmoe_error error = {0};
     assert_int_equal(document_list_open(&given, 1, DSMOE_BAD_BYTES_REPLACE, &list, NULL), DSMOE_OK);
     assert_int_equal(document_split_make(&split, &list, 0.5, &watch, NULL), DSMOE_OK);
-    write_text("a.jsonl", "{\"text\":\"a\"}\n            \n"); /* as many bytes */
+    write_text("a.jsonl", "{\"text\":\"a\"}\n            \n"); /* the same number of bytes */
     gathered g = {0};
     assert_int_equal(document_split_each(&split, &list, 0, DOCUMENT_TRAIN, -1, gather, &g, &error),
                      DSMOE_ERROR_IO);

@@ -1,5 +1,5 @@
-/* test_statistics.c - Student's t, paired differences and Holm's correction against values that were computed
- * elsewhere: by integrating the density of t numerically with 40 digits. */
+/* test_statistics.c - Student's t, paired differences and Holm's correction against values computed
+ * elsewhere: the density of t was integrated numerically with 40 digits. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -98,7 +98,7 @@ static void test_few_pairs(void **state)
     assert_true(d.n == 1 && d.mean == 1 && isnan(d.low) && isnan(d.high) && isnan(d.p));
     d = paired_compare(one + 2, other, 1);
     assert_true(d.n == 0 && isnan(d.mean) && isnan(d.p));
-    d = paired_compare(one, other, 2); /* no deviation at all */
+    d = paired_compare(one, other, 2); /* the differences are all equal */
     assert_true(d.mean == 1 && d.low == 1 && d.high == 1 && d.p == 0);
     d = paired_compare(one, one, 2);
     assert_true(d.mean == 0 && d.p == 1);

@@ -1,5 +1,6 @@
-/* test_tasks.c - questions with known answers: log probabilities of choices against running each one alone in double
- * arithmetic, written answers against a plain greedy loop, what counts as an answer, and lines that are wrong. */
+/* test_tasks.c - questions with known answers: log probabilities of choices against running each choice
+ * alone in double arithmetic, written answers against a plain greedy loop, which answers are accepted, and
+ * wrong lines. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,14 +54,14 @@ static dsmoe_tasks *parse(const char *lines)
     return tasks;
 }
 
-/* ---- what the library says --------------------------------------------------------------------- */
+/* ---- results of the library -------------------------------------------------------------------- */
 
 typedef struct heard {
     dsmoe_task_result results[MOST];
     double log_probabilities[MOST][TASK_MOST_CHOICES];
     char texts[MOST][256];
     int n;
-    double stop_at; /* questions after which to stop; 0: never */
+    double stop_at; /* stop after this many questions; 0: never */
 } heard;
 
 static void hear(void *context, const dsmoe_task_result *result)
@@ -90,7 +91,7 @@ static dsmoe_task_scores ask(const dsmoe_tasks *tasks, heard *h, dsmoe_status ex
     return scores;
 }
 
-/* ---- the same by hand -------------------------------------------------------------------------- */
+/* ---- the same computed here -------------------------------------------------------------------- */
 
 typedef struct hand {
     dsmoe_sequence *sequence;
@@ -107,7 +108,7 @@ static double log_probability(const float *logits, int32_t id)
     return logits[id] - max - log(sum);
 }
 
-/* log p(choice | question), token by token; the choice's tokens are those after the first n_question. */
+/* log p(choice | question), token by token. The choice's tokens are those after the first n_question. */
 static double choice_by_hand(const char *question, const char *rest, int *n_scored)
 {
     char text[512];
@@ -134,7 +135,7 @@ static double choice_by_hand(const char *question, const char *rest, int *n_scor
     return sum;
 }
 
-/* Greedy, until a line ends or so many tokens are written. */
+/* Writes greedily until a line ends or n_most tokens are written. */
 static void write_by_hand(const char *question, int n_most, char *out, size_t size)
 {
     int32_t *ids;
@@ -165,7 +166,7 @@ static void write_by_hand(const char *question, int n_most, char *out, size_t si
 
 /* ---- choices ----------------------------------------------------------------------------------- */
 
-/* Three questions: framed, as it is, and with a delimiter of its own and a blank at its end. */
+/* Three questions: with a frame, without, and with its own delimiter and a blank at the end. */
 static const char *const questions[] = {"Question: What is warm?\nAnswer:", "The cat sat on the",
                                         "One, two,"};
 static const char *const choices[][4] = {{" fire", " ice and snow", " a", NULL},
@@ -230,7 +231,7 @@ static void test_choices(void **state)
     dsmoe_tasks_free(tasks);
 }
 
-/* The standard error is that of a mean of zeros and ones: here three of four are right. */
+/* The standard error of a mean of zeros and ones; here three of four answers are right. */
 static void test_standard_error(void **state)
 {
     (void)state;
@@ -254,7 +255,7 @@ static void test_standard_error(void **state)
     dsmoe_tasks_free(tasks);
 }
 
-/* Questions with the same long beginning: it runs once, and the outcome is as without. */
+/* Questions with the same long prefix: the prefix is computed once, and the results do not change. */
 static void test_shared_beginning(void **state)
 {
     (void)state;
@@ -295,8 +296,7 @@ static void test_written(void **state)
     for (int i = 0; i < 4; i++) {
         write_by_hand(asked[i], 5 + i, texts[i], sizeof *texts);
         size_t n = 0;
-        for (const char *c = texts[i]; *c;
-             c++) /* any byte as JSON; what is not ASCII cannot be right */
+        for (const char *c = texts[i]; *c; c++) /* any byte as JSON; such an answer may be wrong */
             n += (size_t)snprintf(escaped + n, sizeof escaped - n, "\\u%04x", (unsigned char)*c);
         used += (size_t)snprintf(lines + used, sizeof lines - used,
                                  "{\"prompt\": \"%s\", \"answer\": [\"no\", \"%s%s\"], "
@@ -308,7 +308,7 @@ static void test_written(void **state)
     dsmoe_task_scores scores = ask(tasks, &h, DSMOE_OK);
     assert_int_equal(scores.exact_match.n, 4);
     assert_int_equal(scores.acc.n, 0);
-    for (int i = 0; i < 4; i++) { /* results come as answers end */
+    for (int i = 0; i < 4; i++) { /* results come in the order in which answers end */
         int64_t q = h.results[i].line - 1;
         assert_string_equal(h.texts[i], texts[q]);
         assert_int_equal(h.results[i].right, task_accepts(&tasks->at[q], texts[q]));
@@ -321,7 +321,7 @@ static void test_stop_texts(void **state)
     (void)state;
     char text[128], line[512];
     write_by_hand("The sea", 12, text, sizeof text);
-    char stop = 0; /* the last ASCII letter that is in the text once */
+    char stop = 0; /* the last ASCII letter that occurs only once */
     for (const char *c = text; *c; c++)
         if (*c > ' ' && *c < 127 && *c != '"' && *c != '\\' && strchr(text, *c) == c) stop = *c;
     if (!stop) fail_msg("no letter to stop at in '%s'", text);
@@ -337,7 +337,7 @@ static void test_stop_texts(void **state)
     dsmoe_tasks_free(tasks);
 }
 
-/* Both kinds in one file, with more questions than there are places; and an early end. */
+/* Both kinds of questions in one file, more of them than slots; and stopping early. */
 static void test_mixed_and_stopped(void **state)
 {
     (void)state;
@@ -364,7 +364,7 @@ static void test_mixed_and_stopped(void **state)
     free(lines);
 }
 
-/* ---- what is an answer ------------------------------------------------------------------------- */
+/* ---- accepting answers ------------------------------------------------------------------------- */
 
 static void test_accepts(void **state)
 {
@@ -403,7 +403,7 @@ static void test_accepts(void **state)
     }
 }
 
-/* ---- lines that are wrong ---------------------------------------------------------------------- */
+/* ---- wrong lines ------------------------------------------------------------------------------- */
 
 static void test_hostile_lines(void **state)
 {

@@ -1,5 +1,4 @@
-/* test_text.c - the parts of the text room by themselves: byte alphabet, pre-tokenizer, normalizer,
- * patterns. */
+/* test_text.c - the parts of src/text separately: byte alphabet, pre-tokenizer, normalizer, patterns. */
 #include "support.h"
 
 #include <stdio.h>
@@ -44,7 +43,7 @@ static dsmoe_status append_piece(void *context, const char *piece, size_t length
     return byte_buffer_append(pieces, piece, length, error);
 }
 
-/* Pieces joined by bars. */
+/* `expected` has the pieces, joined by bars. */
 static void check_pieces(const char *stages, const char *text, const char *expected)
 {
     char *json, *quotes;
@@ -153,7 +152,7 @@ static void test_normalizers(void **state)
         {"{'type':'NFD'}", "ö \uac00", "o\u0308 \u1100\u1161"},
         {"{'type':'NFKC'}", "\ufb01 o\u0308 ２", "fi ö 2"},
         {"{'type':'NFKD'}", "\ufb01ö", "fio\u0308"},
-        {"{'type':'NFC'}", "a\u0301\u0323", "\u1ea1\u0301"}, /* marks change places */
+        {"{'type':'NFC'}", "a\u0301\u0323", "\u1ea1\u0301"}, /* the marks are reordered */
         {"{'type':'Lowercase'}", "ÄB\u0130Σ1", "äbi\u0307σ1"},
         {"{'type':'Strip'}", " \t\u3000a b\n ", "a b"},
         {"{'type':'Strip','strip_left':false}", " a ", " a"},
@@ -174,7 +173,7 @@ static void test_normalizers(void **state)
         check_normalized(cases[i].json, cases[i].text, cases[i].expected);
 }
 
-/* What the two engines read differently. */
+/* Patterns that the two engines would read differently. */
 static void test_regex_translation(void **state)
 {
     (void)state;

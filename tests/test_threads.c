@@ -1,5 +1,5 @@
-/* test_threads.c - threads that do each task once; callers at the same time, who have workers each; workers
- * that are left asleep; a child of fork. */
+/* test_threads.c - threads that run each task once; callers at the same time, which have workers of their
+ * own; workers that stay asleep; a child of fork. */
 #include "support.h"
 
 #include <pthread.h>
@@ -30,7 +30,7 @@ static void count_task(void *context, int64_t task, int thread)
         t->mistakes++;
         return;
     }
-    t->mistakes += t->busy[thread]++ != 0; /* its scratch belongs to one task at a time */
+    t->mistakes += t->busy[thread]++ != 0; /* one task at a time uses its scratch */
     t->done[task]++;
     t->busy[thread]--;
 }
@@ -53,7 +53,7 @@ static void test_each_once(void **state)
             assert_int_equal(mistakes_of(n_threads, counts[i]), 0);
 }
 
-/* ---- between tasks ---------------------------------------------------------------------------- */
+/* ---- between_tasks ---------------------------------------------------------------------------- */
 
 typedef struct watch_over {
     pthread_t caller;
@@ -93,14 +93,14 @@ static void test_pulse(void **state)
     }
 }
 
-/* ---- a meeting: tasks that all run at the same time ------------------------------------------- */
+/* ---- a meeting: tasks that all run at once ---------------------------------------------------- */
 
 typedef struct meeting {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int n_expected, n_there;
     bool failed;
-    pid_t ids[MAX_THREADS]; /* of who was thread 0, 1, … */
+    pid_t ids[MAX_THREADS]; /* of threads 0, 1, … */
 } meeting;
 
 static meeting meeting_of(int n)
@@ -109,7 +109,7 @@ static meeting meeting_of(int n)
         .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .n_expected = n};
 }
 
-/* Stays until all are there; a minute is as good as never. */
+/* Waits until all tasks are there; gives up after a minute. */
 static void meet_task(void *context, int64_t task, int thread)
 {
     (void)task;
@@ -133,7 +133,7 @@ static void *call_two(void *context)
     return NULL;
 }
 
-/* Each caller and a worker of its own are in their tasks at the same time. */
+/* Several callers, each with a worker of its own, run their tasks at the same time. */
 static void test_callers_at_once(void **state)
 {
     (void)state;
@@ -153,7 +153,7 @@ static void *call_often(void *context)
     return NULL;
 }
 
-/* More callers than there are teams. */
+/* More callers than there can be teams. */
 static void test_many_callers(void **state)
 {
     (void)state;
@@ -166,7 +166,7 @@ static void test_many_callers(void **state)
     assert_int_equal(mistakes, 0);
 }
 
-/* ---- tasks that call again ------------------------------------------------------------------- */
+/* ---- tasks that call threads_for ------------------------------------------------------------- */
 
 typedef struct inner_work {
     atomic_int n_done, mistakes;
@@ -198,9 +198,9 @@ static void test_inner_call(void **state)
     assert_int_equal(mistakes, 0);
 }
 
-/* ---- workers that a job does not want ---------------------------------------------------------- */
+/* ---- workers that a job does not need ---------------------------------------------------------- */
 
-/* The state of a thread of this process and how often it gave up its processor by itself. */
+/* The state of a thread of this process, and how often it gave up its processor voluntarily. */
 static char thread_state(pid_t id, long *n_switches)
 {
     char name[64], line[128], now = '?';
@@ -215,7 +215,7 @@ static char thread_state(pid_t id, long *n_switches)
     return now;
 }
 
-/* Asleep for good: not just on its way there. */
+/* Waits until the thread sleeps and stays asleep. */
 static void wait_until_asleep(pid_t id)
 {
     long now, before = -2;
@@ -235,7 +235,7 @@ static void test_unwanted_sleep(void **state)
     assert_false(all.failed);
     for (int i = 1; i < MAX_THREADS; i++) wait_until_asleep(all.ids[i]);
     for (int i = 2; i < MAX_THREADS; i++) thread_state(all.ids[i], &before[i]);
-    if (before[2] < 0) skip(); /* a system that does not count */
+    if (before[2] < 0) skip(); /* the system does not count switches */
     for (int i = 0; i < 50; i++) {
         meeting two = meeting_of(2);
         threads_for(2, 2, meet_task, &two);
@@ -251,12 +251,12 @@ static void test_unwanted_sleep(void **state)
 
 /* ---- fork -------------------------------------------------------------------------------------- */
 
-/* A child has none of its parent's workers, and gets its own. */
+/* A child of fork has none of its parent's workers and gets its own. */
 static void test_fork(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_THREAD__)
-    skip(); /* it does not allow it */
+    skip(); /* not supported there */
 #endif
     assert_int_equal(mistakes_of(MAX_THREADS, MAX_TASKS), 0);
     pid_t child = fork();

@@ -1,5 +1,5 @@
-/* test_token_shard.c - files of tokens in the public form: what is written comes back, and what lies
- * is refused (R03). */
+/* test_token_shard.c - files of tokens in the public format: written tokens are read back, and false
+ * headers are refused (R03). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,7 +67,7 @@ static void test_refusals(void **state)
     assert_refused("nothing", "not a shard");
     write_data("text", "some text", 9);
     assert_refused("text", "not a shard");
-    write_shard("swapped", 0x08d93401, 1, 5, some, 5, 2); /* the bytes of the magic reversed */
+    write_shard("swapped", 0x08d93401, 1, 5, some, 5, 2); /* the magic's bytes reversed */
     assert_refused("swapped", "not a shard");
     write_shard("version", 20240520, 2, 5, some, 5, 2);
     assert_refused("version", "version 2");
@@ -141,7 +141,7 @@ static void test_find_above(void **state)
     free(bytes);
 }
 
-/* A disk that is full: no file, and no half of one. */
+/* On a full disk no file is left, and no part of one. */
 static void test_full_disk(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_tokenizer.c - text to ids and back: the released tokenizer against reference ids, and
- * small ones for what it does not use. */
+/* test_tokenizer.c - text to ids and back: the released tokenizer against reference ids, and small
+ * tokenizers for features that it does not use. */
 #include "support.h"
 
 #include <stdio.h>
@@ -47,7 +47,7 @@ static dsmoe_tokenizer *parse(const char *json, const char *config)
     return tokenizer;
 }
 
-/* A tokenizer of few tokens; `more` are further members with a comma at the end. */
+/* A tokenizer with few tokens. `more` are further members, with a comma at the end. */
 #define PRE_NONE "'pre_tokenizer':{'type':'ByteLevel','add_prefix_space':false,'use_regex':false},"
 #define LETTERS "'a':0,'b':1,'c':2,'Ġ':3"
 
@@ -61,7 +61,7 @@ static dsmoe_tokenizer *parse_model(const char *more, const char *model)
     return tokenizer;
 }
 
-/* "1 2 3" */
+/* `expected` is like "1 2 3". */
 static void check_ids(const dsmoe_tokenizer *tokenizer, const char *text, size_t length, int flags,
                       const char *expected)
 {
@@ -82,7 +82,7 @@ static void check_text(const dsmoe_tokenizer *tokenizer, const char *text, const
     check_ids(tokenizer, text, strlen(text), 0, expected);
 }
 
-/* What comes back after encoding and decoding. */
+/* Compares the text after encoding and decoding. */
 static void check_round_trip(const char *text, size_t length, const char *expected,
                              size_t expected_length)
 {
@@ -181,7 +181,7 @@ static void test_flags(void **state)
                      DSMOE_ERROR_ARGUMENT);
 }
 
-/* Text of a user that spells a special token stays text, with no id of a special token. */
+/* A user's text that spells a special token stays text and has no special ids. */
 static void test_look_alikes(void **state)
 {
     (void)state;
@@ -205,7 +205,7 @@ static void test_look_alikes(void **state)
               "64 100001 100003");
 }
 
-/* Ids 100002 to 100014 are letters that the byte map would read as bytes. */
+/* Ids 100002 to 100014 are letters that the byte map would take for bytes. */
 static void test_letters_beside_the_byte_map(void **state)
 {
     (void)state;
@@ -230,22 +230,22 @@ static void test_bytes_that_are_no_text(void **state)
         const char *text;
         size_t length;
     } cases[] = {
-        {"\x80", 1},                    /* a lone continuation */
-        {"a\xe4\xbd", 3},               /* a cut-off character */
+        {"\x80", 1},                    /* a single continuation byte */
+        {"a\xe4\xbd", 3},               /* an incomplete character */
         {"\xed\xa0\x80", 3},            /* a surrogate */
         {"\xe0\x80\xaf", 3},            /* an overlong form */
-        {"\xf4\x90\x80\x80", 4},        /* more than U+10FFFF */
+        {"\xf4\x90\x80\x80", 4},        /* above U+10FFFF */
         {"\xef\xbf\xbf", 3},            /* U+FFFF is a character */
         {"\xef\xbb\xbfhello", 8},       /* a byte order mark */
-        {"\0", 1},                      /* NUL is text */
-        {"a\0b \0\0", 6},               /* also among text */
-        {"12\xff\xfe", 2},              /* only what the length says */
-        {"word\x80word \xbf\n\x80", 13} /* runs of text around them */
+        {"\0", 1},                      /* NUL is part of the text */
+        {"a\0b \0\0", 6},               /* also within text */
+        {"12\xff\xfe", 2},              /* only the given length counts */
+        {"word\x80word \xbf\n\x80", 13} /* valid text around them */
     };
     for (size_t i = 0; i < COUNT(cases); i++)
         check_round_trip(cases[i].text, cases[i].length, cases[i].text, cases[i].length);
     for (int byte = 0; byte < 256; byte++) {
-        /* UTF-8 never has these, and the vocabulary has no tokens for them. */
+        /* These bytes never occur in UTF-8, and the vocabulary has no tokens for them. */
         bool absent = byte == 0xc0 || byte == 0xc1 || byte >= 0xf5;
         char text = (char)byte;
         check_round_trip(&text, 1, absent ? "\xef\xbf\xbd" : &text, absent ? 3 : 1);
@@ -283,7 +283,7 @@ static const dsmoe_chat_form *deepseek_form(const dsmoe_tokenizer *tokenizer)
     return form;
 }
 
-/* The ids spell the text, and special tokens are exactly at the two ends of answers. */
+/* The ids must spell the text; special tokens are exactly BOS and the ends of answers. */
 static void check_chat(const dsmoe_message *messages, size_t n, bool prompt, const char *expected,
                        size_t n_special)
 {
@@ -318,7 +318,7 @@ static void test_chat(void **state)
                BOS_TEXT "Be brief.\n\nUser: Hi" EOS_TEXT "\n\nAssistant: Hello!" EOS_TEXT, 2);
     check_chat(NULL, 0, false, BOS_TEXT, 1);
 
-    /* Frame and content are one text: "Assistant: Hello" has the token " Hello". */
+    /* Frame and content are encoded together: "Assistant: Hello" has the token " Hello". */
     int32_t *ids;
     size_t n_ids;
     const dsmoe_message answer = {"assistant", "Hello"};
@@ -379,15 +379,15 @@ static void test_utf8_complete(void **state)
         {"\xe4\xbd\xa0", 3},
         {"x\xf0\x9f\x9a", 1},
         {"x\xf0\x9f\x9a\x80", 5},
-        {"\x80\x80\x80", 3},         /* waits for nothing */
-        {"\xff", 1},                 /* begins nothing */
-        {"\xc0", 1},                 /* an overlong form never ends */
-        {"\xe0\x80", 2},             /* the same */
-        {"\xe0\xa0", 0},             /* but this may */
+        {"\x80\x80\x80", 3},         /* does not wait for more */
+        {"\xff", 1},                 /* no character begins so */
+        {"\xc0", 1},                 /* overlong: never complete */
+        {"\xe0\x80", 2},             /* overlong, too */
+        {"\xe0\xa0", 0},             /* this one may be completed */
         {"\xed\xa0", 2},             /* half a surrogate */
         {"\xf4\x90", 2},             /* above U+10FFFF */
         {"\xf0\x90\x80\x80\x80", 5}, /* one continuation too many */
-        {"\xe4\xc3", 1},             /* the first is lost, the second waits */
+        {"\xe4\xc3", 1},             /* the first is invalid, the second waits */
     };
     for (size_t i = 0; i < COUNT(cases); i++)
         assert_int_equal(dsmoe_utf8_complete(cases[i].bytes, strlen(cases[i].bytes)),
@@ -402,9 +402,9 @@ static void test_byte_level_options(void **state)
     static const char model[] = "'vocab':{" LETTERS ",'Ġa':4,'ab':5,'bc':6,'Ġab':7},"
                                 "'merges':['Ġ a','Ġa b','a b','b c']";
     dsmoe_tokenizer *t = parse_model("'pre_tokenizer':{'type':'ByteLevel'},", model);
-    check_text(t, "ab", "7"); /* a space comes first, if there is none */
+    check_text(t, "ab", "7"); /* a missing first space is added */
     check_text(t, " ab", "7");
-    check_text(t, "ab  ab", "7 3 7"); /* cut as GPT-2 does */
+    check_text(t, "ab  ab", "7 3 7"); /* split as GPT-2 does */
     dsmoe_tokenizer_free(t);
     t = parse_model(
         "'pre_tokenizer':{'type':'ByteLevel','add_prefix_space':false,'use_regex':false},", model);
@@ -418,7 +418,7 @@ static void test_bpe(void **state)
     dsmoe_tokenizer *t = parse_model("", "'vocab':{" LETTERS ",'ab':4,'bc':5,'abc':6,'aa':7},"
                                          "'merges':['b c',['a','b'],'a bc','a a']");
     check_text(t, "ab", "4");
-    check_text(t, "abc", "6");   /* bc is first */
+    check_text(t, "abc", "6");   /* bc is merged first */
     check_text(t, "aaa", "7 0"); /* from the left */
     check_text(t, "aaaa", "7 7");
     check_text(t, "abab", "4 4");
@@ -438,7 +438,7 @@ static void test_unknown_bytes(void **state)
     dsmoe_tokenizer *t =
         parse_model("", "'vocab':{" LETTERS ",'?':9},'merges':[],'unk_token':'?','dropout':0.0");
     check_text(t, "axxb", "0 9 9 1");
-    assert_int_equal(dsmoe_tokenizer_size(t), 10); /* with a hole */
+    assert_int_equal(dsmoe_tokenizer_size(t), 10); /* one id is unused */
     size_t length;
     assert_null(dsmoe_tokenizer_piece(t, 5, &length));
     dsmoe_tokenizer_free(t);
@@ -471,12 +471,12 @@ static void test_added_tokens(void **state)
                                      model);
     assert_int_equal(dsmoe_tokenizer_size(t), 16);
     check_text(t, "aab", "0 10");
-    check_text(t, "abcab", "11 10"); /* the longest */
+    check_text(t, "abcab", "11 10"); /* the longest one */
     check_ids(t, "a  <L> b", 8, DSMOE_ENCODE_SPECIAL, "0 12 3 1");
     check_text(t, "a <R>  b", "0 3 13 1");
     check_text(t, "cc", "14");
     check_text(t, "a cc b", "0 3 14 3 1");
-    check_text(t, "acc", "0 2 2"); /* not alone */
+    check_text(t, "acc", "0 2 2"); /* not a single word */
     check_text(t, "bob", "15");    /* both are normalised */
     check_text(t, "B bb", "1 3 4");
     dsmoe_tokenizer_free(t);
@@ -537,7 +537,7 @@ static void test_open(void **state)
                      DSMOE_ERROR_FORMAT);
     assert_int_equal(dsmoe_tokenizer_open(TEST_DATA "/tokenizer/tokenizer.json", &t, &error),
                      DSMOE_OK);
-    assert_int_equal(dsmoe_tokenizer_bos(t), BOS); /* by its name */
+    assert_int_equal(dsmoe_tokenizer_bos(t), BOS); /* recognised by its name */
     assert_int_equal(dsmoe_tokenizer_eos(t), EOS);
     assert_false(dsmoe_tokenizer_adds_bos(t));
     dsmoe_tokenizer_free(t);

@@ -1,5 +1,5 @@
-/* test_tokenizer_folder.c - the files of a tokenizer as folders have them: chat_template.jinja beside or instead of the
- * chat_template in tokenizer_config.json, and tokenizers of another kind. */
+/* test_tokenizer_folder.c - the files of a tokenizer in a folder: chat_template.jinja in addition to the
+ * chat_template in tokenizer_config.json or instead of it, and tokenizers of another kind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +48,7 @@ static void check_refused(const char *says, const char *and_says)
     assert_null(strchr(error.message, '\n'));
 }
 
-/* The config's other members count as before, whatever is in the file. */
+/* The config's other members keep their effect, whatever the template file holds. */
 static void check_form(const char *name, bool has_bos)
 {
     dsmoe_tokenizer *t = open_here();
@@ -75,7 +75,7 @@ static void test_template_file(void **state)
     check_form("chatml", true);
     write_text("chat_template.jinja", other);
     check_form(NULL, true);
-    /* The file wins over the member, wherever that stands. */
+    /* The file takes precedence over the member, wherever the member is. */
     write_text("chat_template.jinja", chatml);
     static const char *const members[] = {
         "{\"chat_template\": \"{{ 'other' }}\", %s}",
@@ -89,7 +89,7 @@ static void test_template_file(void **state)
     }
 }
 
-/* What is written elsewhere has the template, and the other members as they were spelled. */
+/* Written files have the template, and the other members with their original spelling. */
 static void test_written(void **state)
 {
     (void)state;
@@ -136,14 +136,14 @@ static void test_bad_templates(void **state)
     check_refused("tokenizer_config.json", "must be an object");
 }
 
-/* Moonlight's folders. */
+/* Folders like Moonlight's. */
 static void test_tiktoken(void **state)
 {
     (void)state;
     write_text("tiktoken.model", "IQ== 0\n");
     write_text("tokenizer_config.json", "{}");
     check_refused("tiktoken.model", "tokenizer.json");
-    put_json(); /* where someone has made one */
+    put_json(); /* if someone has made one */
     dsmoe_tokenizer_free(open_here());
 }
 

@@ -1,5 +1,5 @@
-/* test_tokenizer_hostile.c - files that lie and texts that hurt: each must end in an error of one
- * line that names the file and the key, or in the right ids, and soon. */
+/* test_tokenizer_hostile.c - malicious files and malicious texts: each must quickly give a one-line error
+ * that names the file and the key, or the right ids. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -57,7 +57,7 @@ static void check_refused(const char *json, const char *config, const char *name
 #define PRE "'pre_tokenizer':{'type':'ByteLevel','add_prefix_space':false,'use_regex':false}"
 #define MODEL "'model':{'vocab':{'a':0,'b':1,'ab':2,'?':3},'merges':['a b']}"
 
-/* A file with this pre_tokenizer, before ByteLevel. */
+/* A tokenizer file with this pre_tokenizer, before ByteLevel. */
 static char *with_stage(const char *stage)
 {
     char *json;
@@ -81,7 +81,7 @@ static char *with_regex(const char *expression)
     return json;
 }
 
-/* ---- files that lie -------------------------------------------------------------------------- */
+/* ---- malicious files ------------------------------------------------------------------------- */
 
 static void test_top_level(void **state)
 {
@@ -174,7 +174,7 @@ static void test_merges(void **state)
         {"[['a',1]]", "pair of strings"},
         {"[['a','']]", "token \"\""},
         {"[['a b','a']]", "token \"a b\""},
-        {"['ab a','a ab','a b']", "not in the vocab"}, /* a circle would need endless tokens */
+        {"['ab a','a ab','a b']", "not in the vocab"}, /* an endless cycle */
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         char *json;
@@ -185,7 +185,7 @@ static void test_merges(void **state)
     }
 }
 
-/* T05: a million merges. Letters merge to pairs, and a thousand of these with each other. */
+/* T05: a million merges. Letters merge to pairs, and a thousand pairs with each other. */
 static void test_a_million_merges(void **state)
 {
     (void)state;
@@ -219,7 +219,7 @@ static void test_a_million_merges(void **state)
                      DSMOE_OK);
     assert_int_equal(n_ids, 2);
     assert_int_equal(ids[0], LETTERS + PAIRS + 1);        /* aa, ab: pairs 0 and 1 */
-    assert_int_equal(ids[1], LETTERS + 31 * LETTERS + 0); /* Fa: after the first thousand pairs */
+    assert_int_equal(ids[1], LETTERS + 31 * LETTERS + 0); /* Fa: not one of the first 1000 pairs */
     free(ids);
     dsmoe_tokenizer_free(tokenizer);
 }
@@ -241,10 +241,10 @@ static void test_added_tokens(void **state)
         {"{'id':1048576,'content':'x'}", "id 1048576"},
         {"{'id':2147483647,'content':'x'}", "id 2147483647"},
         {"{'id':4294967296,'content':'x'}", "id 4294967296"},
-        {"{'id':0,'content':'x'}", "id 0"},                               /* another's */
-        {"{'id':9,'content':'ab'}", "in the vocabulary 2"},               /* two ids */
+        {"{'id':0,'content':'x'}", "id 0"},                               /* already used */
+        {"{'id':9,'content':'ab'}", "but id 2 in the vocabulary"},        /* two ids */
         {"{'id':9,'content':'x'},{'id':9,'content':'y'}", "id 9"},        /* one id for two */
-        {"{'id':9,'content':'x'},{'id':10,'content':'x'}", "there twice"} /* two for one */
+        {"{'id':9,'content':'x'},{'id':10,'content':'x'}", "there twice"} /* two ids for one */
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         char *json;
@@ -253,7 +253,7 @@ static void test_added_tokens(void **state)
         check_refused(json, NULL, cases[i].named);
         free(json);
     }
-    /* Above the vocabulary, with a gap: as it may be. */
+    /* Ids above the vocabulary, with a gap, are allowed. */
     dsmoe_tokenizer *tokenizer;
     dsmoe_error error;
     if (parse("{" PRE "," MODEL ",'added_tokens':[{'id':9,'content':'x'},{'id':2,'content':'ab'}]}",
@@ -405,7 +405,7 @@ static void test_deep_and_wide_sequences(void **state)
     free(steps);
 }
 
-/* ---- texts that hurt ------------------------------------------------------------------------- */
+/* ---- malicious texts ------------------------------------------------------------------------- */
 
 static double seconds(void)
 {
@@ -459,7 +459,7 @@ static void test_exploding_normalizer(void **state)
     free(steps);
 }
 
-/* Marks of different classes in a row have to change places: sorting them must not be quadratic. */
+/* Marks of different classes in a row must be reordered; the sorting must not take quadratic time. */
 static void test_marks_to_sort(void **state)
 {
     (void)state;
@@ -510,7 +510,7 @@ static void test_long_texts(void **state)
     check_long_text(tokenizer, "a", 1 << 20, "");
     check_long_text(tokenizer, "\n", 1 << 20, "");
     check_long_text(tokenizer, " \n", 60000, "");
-    check_long_text(tokenizer, " ", 1 << 20, "1"); /* spaces with no end of line after */
+    check_long_text(tokenizer, " ", 1 << 20, "1"); /* spaces without a line end after them */
     check_long_text(tokenizer, "\xcc\x81", 100000, "");
     check_long_text(tokenizer, "ö", 100000, "");
     check_long_text(tokenizer, "<｜begin▁of▁sentence｜", 20000, "");
@@ -519,7 +519,7 @@ static void test_long_texts(void **state)
     size_t n_ids;
     assert_int_equal(
         dsmoe_tokenizer_encode(tokenizer, "", (size_t)1 << 31, 0, &ids, &n_ids, &error),
-        DSMOE_ERROR_ARGUMENT); /* before it looks at the text */
+        DSMOE_ERROR_ARGUMENT); /* without looking at the text */
     dsmoe_tokenizer_free(tokenizer);
 }
 

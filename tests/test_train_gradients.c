@@ -1,7 +1,7 @@
 /* test_train_gradients.c - every gradient of a trainer against finite differences of
  *   L = loss + balance losses
- * computed in double by the plain model of naive_model.c, which shares no code with the library.
- * Experts stay chosen as they are: which ones are best is a step, and steps have no gradient. */
+ * computed in double by the plain model of naive_model.c, which shares no code with the library. The choice
+ * of experts stays fixed: it is a step function, and steps have no gradient. */
 #include "support.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 #include "made_trainer.h"
 #include "naive_loss.h"
 
-/* What is 0 is as in case_config. */
+/* Members that are 0 have the default of case_config. */
 typedef struct gradient_case {
     const char *name;
     int64_t n_sequences, length;
@@ -22,14 +22,14 @@ typedef struct gradient_case {
     bool tied, bias, norm_topk_prob, batch_aux, recompute;
     dsmoe_rope_scaling rope_scaling;
     int64_t max_position;
-    int64_t latent, q_rank, nope, rope, v; /* latent: kv_lora_rank of latent attention, or none */
-    dsmoe_topk_method topk_method;         /* with noaux_tc scores are sigmoids */
+    int64_t latent, q_rank, nope, rope, v; /* latent: kv_lora_rank, or 0 */
+    dsmoe_topk_method topk_method;         /* noaux_tc: with sigmoid scores */
     int64_t n_group, topk_group;
     double scale;
 } gradient_case;
 
-/* A block of queries has at most 72, a part of the head 504 tokens, a part of a gradient 128 rows,
- * or 384 from 1024 on: longer cases have several of them. */
+/* A block of queries has at most 72 tokens, a part of the head 504, and a part of a gradient 128 rows, or
+ * 384 if there are 1024 or more. Longer cases have several of them. */
 static const gradient_case cases[] = {
     {"plain", 2, 7, .layers = 2},
     {"one token", 1, 1, .layers = 2},
@@ -150,7 +150,7 @@ typedef struct gradient_test {
     naive_batch batch;
     made_batch tokens;
     dsmoe_trainer *trainer;
-    double largest; /* gradient of all */
+    double largest; /* the largest gradient of all */
     uint64_t random;
 } gradient_test;
 
@@ -160,7 +160,7 @@ static double next_random(gradient_test *t)
     return (double)(t->random >> 11) * 0x1p-53;
 }
 
-/* Weights for which no choice of experts is so close that float32 could see it otherwise. */
+/* Finds weights for which no choice of experts is so close that float32 could choose differently. */
 static void make_model(gradient_test *t, const dsmoe_config *config, uint64_t seed)
 {
     for (int attempt = 0; attempt < 20; attempt++) {
@@ -183,7 +183,7 @@ static gradient_test make_test(const gradient_case *g, uint64_t seed)
     options.recompute = g->recompute;
     options.n_threads = 2;
     t.tokens = made_batch_create(&config, &options, seed);
-    for (int64_t i = 0; i < t.tokens.n; i++) { /* any targets, some of them missing */
+    for (int64_t i = 0; i < t.tokens.n; i++) { /* random targets, some missing */
         bool none = t.tokens.n > 1 && i % 5 == 3;
         t.tokens.targets[i] = none ? -1 : (int32_t)(next_random(&t) * (double)config.vocab_size);
     }
@@ -231,8 +231,8 @@ static void check_losses(const gradient_test *t, const dsmoe_batch_losses *ours)
 
 /* ---- differences ----------------------------------------------------------------------------- */
 
-/* Moves a tensor from `from` by `step` along `direction` and returns the loss there. `moved` receives
- * how far float32 let each number go. */
+/* Moves a tensor from `from` by `step` along `direction` and returns the loss there. `moved` receives how
+ * far each number really moved in float32. */
 static double loss_at(const gradient_test *t, made_tensor *w, const float *from,
                       const double *direction, double step, double *moved)
 {
@@ -245,7 +245,7 @@ static double loss_at(const gradient_test *t, made_tensor *w, const float *from,
     return loss;
 }
 
-/* How far the slope along a direction is from what the gradient says. */
+/* The difference between the slope along a direction and the gradient's prediction. */
 static double slope_error(const gradient_test *t, made_tensor *w, const float *from,
                           const float *gradient, const double *direction, double step,
                           double *scratch)
@@ -272,8 +272,8 @@ static int64_t largest_of(const float *values, int64_t n)
     return best;
 }
 
-/* A random direction meets every element: one that is wrong by a share of the whole gradient's size
- * shows as such. Then the largest element by itself, and any other one. */
+/* A random direction includes every element, so an element shows if its error is a fraction of the whole
+ * gradient. After that the largest element is checked alone, and any other one. */
 static void check_tensor(gradient_test *t, made_tensor *w)
 {
     enum { DIRECTION, LARGEST, ANY };
@@ -292,7 +292,7 @@ static void check_tensor(gradient_test *t, made_tensor *w)
                                             : i == (way == LARGEST ? largest : any);
         double size = way == DIRECTION ? norm_of(g, n) : fabsf(g[largest]);
         double off = slope_error(t, w, from, g, direction, 0x1p-14 / root, direction + n);
-        double cancelled = 2e-7 * t->largest * root; /* what float32 leaves of sums that cancel */
+        double cancelled = 2e-7 * t->largest * root; /* float32 error of sums that cancel */
         if (!(off <= 1e-5 * size + cancelled))
             fail_msg("%s: %s, %s: off by %g, where %g is the size", t->what->name, w->name,
                      way == DIRECTION ? "all of it" : "one element", off, size);
@@ -329,7 +329,7 @@ static int64_t pick(uint64_t *random, int64_t least, int64_t most)
     return least + (int64_t)(*random >> 33) % (most - least + 1);
 }
 
-/* Whatever goes together. */
+/* A random combination of options. */
 static gradient_case random_case(uint64_t *random)
 {
     gradient_case g = {.heads = pick(random, 1, 4)};
@@ -375,7 +375,7 @@ static void test_random_latent_cases(void **state)
         snprintf(name, sizeof name, "random latent case %d", i);
         gradient_case g = random_case(&random);
         g.name = name;
-        g.hidden = pick(&random, 9, 20); /* of any number: heads have widths of their own */
+        g.hidden = pick(&random, 9, 20); /* any size: heads have their own widths */
         g.kv_heads = g.heads;
         g.bias = false;
         g.latent = pick(&random, 2, 12);

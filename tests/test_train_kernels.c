@@ -1,20 +1,19 @@
 /* test_train_kernels.c - the kernels that only training uses, of every set: against the specification
- * (scalar.c) and in double, at odd sizes, from misaligned addresses, on arrays without a byte to
- * spare. */
+ * (scalar.c) and in double, at odd sizes, from misaligned addresses, in arrays without a spare byte. */
 #include "operands.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-/* Lengths around every step a kernel may take. */
+/* Lengths around every vector step of a kernel. */
 static const int lengths[] = {0,  1,  2,  3,  4,  5,  6,  7,   8,   9,   10, 11,
                               12, 13, 14, 15, 16, 17, 18, 23,  24,  25,  31, 32,
                               33, 39, 40, 41, 63, 64, 65, 511, 513, 1000};
 
 enum { ARRAYS = 5 };
 
-/* Several arrays of one length, each at another offset, and the same numbers as they were. */
+/* Several arrays of the same length, each at another offset, with copies of the original numbers. */
 typedef struct arrays {
     floats now[ARRAYS], spec[ARRAYS], before[ARRAYS];
     int64_t n;
@@ -32,7 +31,7 @@ static arrays arrays_make(int64_t n, int offset)
     return a;
 }
 
-/* All three copies of an array at once. */
+/* Scales all three copies of an array. */
 static void arrays_scale(arrays *a, int which, float factor, bool positive)
 {
     floats *const copies[] = {a->now, a->spec, a->before};
@@ -52,7 +51,7 @@ static void arrays_free(arrays *a)
     }
 }
 
-/* What a kernel only reads must stay as it was. */
+/* Arrays that a kernel only reads must not change. */
 static void assert_unchanged(const arrays *a, int first, int end)
 {
     for (int i = first; i < end; i++)
@@ -102,10 +101,10 @@ static void norm_set(const kernels *set)
     for (size_t i = 0; i < COUNT(lengths); i++)
         for (int offset = 0; offset < 4; offset++) {
             norm_case(set, lengths[i], offset, 1.0f, 1e-6f);
-            norm_case(set, lengths[i], offset, 1e-4f, 1e-6f); /* eps counts */
+            norm_case(set, lengths[i], offset, 1e-4f, 1e-6f); /* eps matters */
             norm_case(set, lengths[i], offset, 1e9f, 1e-6f);
         }
-    for (int at = 0; at < 19; at++) { /* a NaN anywhere reaches every gradient by x */
+    for (int at = 0; at < 19; at++) { /* a NaN anywhere reaches every gradient of x */
         float x[19], weight[19], dy[19], dx[19] = {0}, d_weight[19] = {0};
         for (int i = 0; i < 19; i++) x[i] = weight[i] = dy[i] = 1.0f;
         (at % 2 ? x : dy)[at] = NAN;
@@ -144,7 +143,7 @@ static void scale_case(const kernels *set, int64_t n, int offset)
     arrays a = arrays_make(n, offset);
     set->scale(n, 0.3f, a.now[0].at);
     kernels_scalar.scale(n, 0.3f, a.spec[0].at);
-    for (int64_t i = 0; i < n; i++) { /* one rounding, so one answer */
+    for (int64_t i = 0; i < n; i++) { /* rounds once, so the result is unique */
         assert_true(a.now[0].at[i] == 0.3f * a.before[0].at[i]);
         assert_true(a.now[0].at[i] == a.spec[0].at[i]);
     }
@@ -172,10 +171,10 @@ static void simple_set(const kernels *set)
             softmax_case(set, lengths[i], offset);
             scale_case(set, lengths[i], offset);
             squares_case(set, lengths[i], offset, 1.0f);
-            squares_case(set, lengths[i], offset, 1e-22f); /* squares that float32 has not */
+            squares_case(set, lengths[i], offset, 1e-22f); /* squares below float32's range */
             squares_case(set, lengths[i], offset, 1e30f);
         }
-    for (int64_t n = 1; n <= 27; n++) /* what is not finite shows, wherever it is */
+    for (int64_t n = 1; n <= 27; n++) /* NaN and infinity show at any place */
         for (int64_t at = 0; at < n; at++)
             for (size_t v = 0; v < COUNT(values); v++) {
                 floats x = floats_random(n, 1, 310);
@@ -220,20 +219,20 @@ static void adamw_case(const kernels *set, int64_t n, int offset, const adamw_st
 static void adamw_set(const kernels *set)
 {
     static const adamw_step steps[] = {
-        {1.0f, 0.9f, 0.95f, 0.1f, 0.05f, 0.9999f, 1e-2f, 4.5f, 1e-8f}, /* a first one */
+        {1.0f, 0.9f, 0.95f, 0.1f, 0.05f, 0.9999f, 1e-2f, 4.5f, 1e-8f}, /* a first step */
         {0.25f, 0.9f, 0.95f, 0.1f, 0.05f, 1.0f, 1e-3f, 1.0f, 1e-8f},   /* clipped, no decay */
-        {1.0f, 0.0f, 0.0f, 1.0f, 1.0f, 0.5f, 0.3f, 1.0f, 1e-3f},       /* without a past */
-        {0.5f, 0.99f, 0.999f, 0.01f, 0.001f, 0.9f, 0.0f, 1.0f, 1e-8f}, /* decay alone */
+        {1.0f, 0.0f, 0.0f, 1.0f, 1.0f, 0.5f, 0.3f, 1.0f, 1e-3f},       /* without momentum */
+        {0.5f, 0.99f, 0.999f, 0.01f, 0.001f, 0.9f, 0.0f, 1.0f, 1e-8f}, /* only weight decay */
     };
     for (size_t i = 0; i < COUNT(lengths); i++)
         for (size_t j = 0; j < COUNT(steps); j++) {
             adamw_case(set, lengths[i], (int)(i + j) % 4, &steps[j], 1.0f);
-            adamw_case(set, lengths[i], (int)(i + j) % 4, &steps[j], 1e-9f); /* eps counts */
+            adamw_case(set, lengths[i], (int)(i + j) % 4, &steps[j], 1e-9f); /* eps matters */
             adamw_case(set, lengths[i], (int)(i + j) % 4, &steps[j], 1e6f);
         }
     float g[21] = {0}, w[21], m[21] = {0}, v[21] = {0};
     for (int i = 0; i < 21; i++) w[i] = (float)i - 7.0f;
-    set->adamw(21, &steps[0], g, w, m, v); /* nothing learnt: only decay */
+    set->adamw(21, &steps[0], g, w, m, v); /* nothing is learned, only decay */
     for (int i = 0; i < 21; i++)
         assert_true(w[i] == 0.9999f * ((float)i - 7.0f) && m[i] == 0 && v[i] == 0);
 }

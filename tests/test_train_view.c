@@ -1,5 +1,5 @@
-/* test_train_view.c - a training run on a terminal: what is on the screen afterwards. The terminal is a
- * pseudo one, and its screen a few lines of C. */
+/* test_train_view.c - a training run on a terminal: what the screen shows in the end. The terminal is a
+ * pseudo terminal, and its screen is simulated by a few lines of C. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -24,7 +24,7 @@ enum { MAX_LINES = 64, MAX_COLUMNS = 160 };
 static struct {
     int master, kept_stderr, columns;
     char lines[MAX_LINES][MAX_COLUMNS + 1];
-    int line, column; /* of the cursor */
+    int line, column; /* the cursor */
 } screen;
 
 static void open_screen(int columns)
@@ -51,7 +51,7 @@ static void put_character(char c)
         screen.column = 0;
         return;
     }
-    if (c == '\n' || screen.column == screen.columns) { /* the latter: the line wraps */
+    if (c == '\n' || screen.column == screen.columns) { /* in the second case the line wraps */
         screen.line++;
         if (c != '\n') screen.column = 0;
     }
@@ -59,7 +59,7 @@ static void put_character(char c)
     if (c != '\n') screen.lines[screen.line][screen.column++] = c;
 }
 
-/* The line is cleared from the cursor on. */
+/* Clears the line from the cursor to its end. */
 static void clear_rest(void)
 {
     char *line = screen.lines[screen.line];
@@ -157,7 +157,7 @@ static void test_lines_stay(void **state)
         train_view v = train_view_start("train", 10, false);
         show_steps(&v, 1, 13);
         assert_in_order((const char *[]){one, ten, eleven}, 3);
-        assert_int_equal(find_line(eleven), screen.line); /* the live one */
+        assert_int_equal(find_line(eleven), screen.line); /* the line that is updated */
         assert_true(screen.column < widths[i]);
         show_steps(&v, 14, 20);
         show(&v, DSMOE_RUN_CHECKPOINT, 20);
@@ -173,14 +173,14 @@ static void test_lines_stay(void **state)
                                          "step 20: it writes", "    two", "    lines",
                                          "dsmoe train: a message", last},
                         10);
-        assert_int_equal(find_line(eleven), -1); /* drawn, and no longer there */
+        assert_int_equal(find_line(eleven), -1); /* it was drawn and replaced */
         assert_int_equal(find_line("measuring"), -1);
-        assert_string_equal(screen.lines[screen.line], ""); /* and a fresh line for what follows */
+        assert_string_equal(screen.lines[screen.line], ""); /* an empty line for what follows */
         assert_int_equal(find_line("21/30"), -1);
     }
 }
 
-/* Ctrl-C while a line is drawn, which the terminal echoes at its end. */
+/* Ctrl-C while a line is drawn; the terminal echoes it at the line's end. */
 static void test_interrupt(void **state)
 {
     (void)state;
@@ -203,7 +203,7 @@ static void test_interrupt(void **state)
     assert_int_equal(find_line("step 6: saved"), line + 1);
 }
 
-/* Where there is no terminal there is nothing but lines. */
+/* Without a terminal there are only complete lines. */
 static void test_no_terminal(void **state)
 {
     (void)state;

@@ -1,7 +1,6 @@
-/* test_trainer.c - what a trainer computes: the same bits with any number of threads and with layers
- * that are made again, gradients of several batches, the losses that sequences see, the numbers it
- * starts from, AdamW in double, the load of the experts, and where the time goes. Gradients
- * themselves are the subject of test_train_gradients.c. */
+/* test_trainer.c - what a trainer computes: the same bits for any number of threads and with recomputed
+ * layers, gradients of several batches, the same losses as sequences have, initial weights, AdamW in
+ * double, the load of the experts, and the times. test_train_gradients.c tests the gradients themselves. */
 #include "support.h"
 
 #include <math.h>
@@ -13,8 +12,8 @@
 #include "made_trainer.h"
 #include "scratch.h"
 
-/* Enough numbers for several chunks of the optimizer, tokens for two blocks of queries and several
- * parts of the head. */
+/* Enough numbers for several chunks of the optimizer, and enough tokens for two blocks of queries and
+ * several parts of the head. */
 static dsmoe_config large_config(void)
 {
     dsmoe_config c = made_config();
@@ -28,7 +27,7 @@ static dsmoe_config large_config(void)
 
 enum { BATCHES = 4 };
 
-/* Two updates, one of them after two batches, and a batch more, whose gradients stay. */
+/* Two updates, the second one after two batches, and one more batch, whose gradients stay. */
 static dsmoe_trainer *train_a_little(const dsmoe_config *config,
                                      const dsmoe_trainer_options *options, double losses[BATCHES])
 {
@@ -43,12 +42,12 @@ static dsmoe_trainer *train_a_little(const dsmoe_config *config,
     return trainer;
 }
 
-/* The same bits with the first options and with each of the others. */
+/* The other options must give the same bits as the first ones. */
 static void compare_runs(const dsmoe_config *config, const dsmoe_trainer_options *options, int n)
 {
     double expected[BATCHES], losses[BATCHES];
     dsmoe_trainer *one = train_a_little(config, &options[0], expected);
-    size_t load = (size_t)(config->n_routed_experts * 2) * sizeof(int64_t); /* of two layers */
+    size_t load = (size_t)(config->n_routed_experts * 2) * sizeof(int64_t); /* two layers */
     for (int i = 1; i < n; i++) {
         dsmoe_trainer *other = train_a_little(config, &options[i], losses);
         assert_memory_equal(losses, expected, sizeof losses);
@@ -77,7 +76,7 @@ static void test_threads(void **state)
     }
     compare_runs(&large, options, COUNT(n_threads));
     compare_runs(&latent, options, COUNT(n_threads));
-    for (size_t i = 0; i < COUNT(n_threads); i++) { /* less work than threads */
+    for (size_t i = 0; i < COUNT(n_threads); i++) { /* fewer tasks than threads */
         options[i].n_sequences = 1;
         options[i].sequence_length = 3;
     }
@@ -103,8 +102,8 @@ static void test_recompute(void **state)
 
 static size_t lines(int64_t n) { return ((size_t)n * sizeof(float) + 63) / 64 * 64; }
 
-/* What a dense layer keeps: input, middle, queries, keys, values, heads, and both halves of its
- * SwiGLU. test_alloc.c adds up all memory. */
+/* The activations that a dense layer keeps: input, middle, queries, keys, values, heads, and both halves
+ * of its SwiGLU. test_alloc.c checks the total memory. */
 static void test_activations(void **state)
 {
     (void)state;
@@ -121,7 +120,7 @@ static void test_activations(void **state)
     assert_int_equal(dsmoe_trainer_memory_size(&c, &options).activations, 3 * input + rest);
 }
 
-/* With latent attention heads have widths of their own, and what the inner norms get is kept as well. */
+/* With latent attention heads have their own widths, and the inputs of the inner norms are kept, too. */
 static void test_latent_activations(void **state)
 {
     (void)state;
@@ -139,7 +138,7 @@ static void test_latent_activations(void **state)
     c.q_lora_rank = 0;
     assert_int_equal(dsmoe_trainer_memory_size(&c, &options).activations,
                      3 * input + rest - lines(n * 18));
-    /* Rows so wide that a batch of them has more bytes than there are addresses. */
+    /* Rows so wide that a batch exceeds the address space. */
     c.num_attention_heads = c.num_key_value_heads = 1 << 20;
     c.qk_nope_head_dim = c.v_head_dim = 1 << 20;
     c.hidden_size = c.intermediate_size = c.kv_lora_rank = 1;
@@ -149,11 +148,11 @@ static void test_latent_activations(void **state)
 
 /* ---- several batches ---------------------------------------------------------------------------- */
 
-/* Two batches make the sum of their gradients, twice what a batch of all their sequences makes; an
- * update divides by their number. */
+/* The gradients of two batches are added: the sum is twice the gradient of one batch with all their
+ * sequences. An update divides by the number of batches. */
 static void accumulate(dsmoe_config config)
 {
-    config.aux_loss_alpha = 0.1; /* per sequence, so that the halves are those of the whole */
+    config.aux_loss_alpha = 0.1; /* per sequence, so that halves add up */
     dsmoe_trainer_options half = made_options(2, 9), whole = made_options(4, 9);
     made_batch all = made_batch_create(&config, &whole, 3);
     dsmoe_trainer *one = fresh_trainer(&config, &whole, 4);
@@ -177,7 +176,7 @@ static void accumulate(dsmoe_config config)
     double norm = gradient_norm(one), norm_of_two = gradient_norm(two) / 2;
     double a = run_update(one, 1e-3).grad_norm, b = run_update(two, 0).grad_norm;
     assert_true(fabs(a - norm) < 1e-9 * norm && fabs(b - norm_of_two) < 1e-9 * norm);
-    made_batch first = {all.n / 2, all.tokens, all.targets}; /* the next batch begins again */
+    made_batch first = {all.n / 2, all.tokens, all.targets}; /* the next batch starts again */
     dsmoe_trainer *fresh = fresh_trainer(&config, &half, 4);
     run_batch(fresh, &first);
     run_batch(two, &first);
@@ -197,7 +196,7 @@ static void test_accumulation(void **state)
     accumulate(made_latent_config());
 }
 
-/* Nothing to predict: the loss is 0, and only the balance losses teach. */
+/* Without targets the loss is 0, and only the balance losses have gradients. */
 static void test_no_targets(void **state)
 {
     (void)state;
@@ -220,9 +219,9 @@ static void test_no_targets(void **state)
     dsmoe_trainer_free(trainer);
 }
 
-/* ---- the same model as sequences see it ---------------------------------------------------------- */
+/* ---- the same model used by sequences ------------------------------------------------------------ */
 
-/* Counts what a sequence routes. */
+/* Counts the routing of a sequence. */
 typedef struct load_count {
     int64_t n_experts, k, first_layer;
     int64_t *load; /* [MoE layers, n_experts] */
@@ -250,14 +249,14 @@ static double sequence_loss(dsmoe_trainer *trainer, const made_batch *batch,
         dsmoe_error error = {0};
         dsmoe_turn turn = {.sequence = sequence,
                            .tokens = batch->tokens + s * length,
-                           .n_tokens = length - 1, /* the last one predicts nothing, */
+                           .n_tokens = length - 1, /* the last token has no target, but */
                            .n_logits = length - 1,
                            .targets = batch->tokens + s * length + 1,
                            .loss = losses};
         rewind_to(sequence, 0);
         must(dsmoe_engine_forward(dsmoe_sequence_engine(turn.sequence), &turn, 1, &error), &error,
              "a sequence");
-        decode(sequence, turn.tokens[length - 1], NULL); /* but is routed */
+        decode(sequence, turn.tokens[length - 1], NULL); /* it is routed, too */
         for (int64_t i = 0; i < length - 1; i++, n++) sum += losses[i];
     }
     free(losses);
@@ -273,7 +272,7 @@ static void test_sequences(void **state)
     dsmoe_trainer *trainer = fresh_trainer(&config, &options, 5);
     made_batch batch = made_batch_create(&config, &options, 6);
     double before = 0;
-    for (int step = 0; step < 4; step++) { /* the model follows every update */
+    for (int step = 0; step < 4; step++) { /* the model sees every update */
         int64_t load[2 * 7] = {0};
         load_count count = {config.n_routed_experts, config.num_experts_per_tok, 1, load};
         double expected = sequence_loss(trainer, &batch, &options, &count);
@@ -290,7 +289,7 @@ static void test_sequences(void **state)
     dsmoe_trainer_free(trainer);
 }
 
-/* ---- where weights come from -------------------------------------------------------------------- */
+/* ---- initial weights ---------------------------------------------------------------------------- */
 
 static void remove_model(const char *folder)
 {
@@ -356,7 +355,7 @@ static void test_load(void **state)
     config.attention_bias = true;
     for (size_t i = 0; i < COUNT(dtypes); i++) {
         made_model made = made_model_create(&config, dtypes[i], 8);
-        made_model_write(&made, directory, i == 1); /* at odd addresses as well */
+        made_model_write(&made, directory, i == 1); /* also at odd addresses */
         dsmoe_model *model = open_model(directory);
         dsmoe_trainer *trainer = fresh_trainer(&config, &options, 1);
         dsmoe_error error = {0};
@@ -397,9 +396,9 @@ static void test_load_less(void **state)
     made_model_remove(directory);
 }
 
-/* ---- looking ------------------------------------------------------------------------------------- */
+/* ---- load and imbalance -------------------------------------------------------------------------- */
 
-/* The largest load of a layer over the mean; the loads must add up. */
+/* The largest load of a layer divided by the mean. The loads must add up to `expected`. */
 static double layer_imbalance(const int64_t *load, int64_t n, int64_t expected)
 {
     int64_t sum = 0, most = 0;
@@ -437,7 +436,7 @@ static void test_expert_load(void **state)
         assert_true(dsmoe_trainer_imbalance(trainer) == 0);
         dsmoe_trainer_free(trainer);
     }
-    assert_true(n_worse[0] > 0 && n_worse[1] > 0); /* either layer was the worst one at times */
+    assert_true(n_worse[0] > 0 && n_worse[1] > 0); /* each layer was the worst one sometimes */
     made_batch_free(&batch);
 }
 

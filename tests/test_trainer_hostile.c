@@ -1,5 +1,5 @@
-/* test_trainer_hostile.c - what must not break a trainer: numbers that are none, in weights and in
- * gradients; tokens that do not exist; options and sizes that cannot work. */
+/* test_trainer_hostile.c - what must not break a trainer: NaN and infinity in weights and gradients;
+ * tokens that do not exist; options and sizes that cannot work. */
 #include "support.h"
 
 #include <float.h>
@@ -18,9 +18,9 @@ static void assert_says(const dsmoe_error *error, dsmoe_status status, const cha
         fail_msg("'%s' does not say '%s'", error->message, says);
 }
 
-/* ---- numbers that are none ----------------------------------------------------------------------- */
+/* ---- NaN and infinity ---------------------------------------------------------------------------- */
 
-/* Weights and moments, to be compared later. */
+/* Copies of weights and moments, to be compared later. */
 typedef struct memento {
     float *rows[3];
     size_t size;
@@ -52,7 +52,7 @@ typedef struct broken_run {
     dsmoe_config config;
     dsmoe_trainer_options options;
     made_batch batch;
-    dsmoe_trainer *trainer, *whole; /* the second one never meets anything bad */
+    dsmoe_trainer *trainer, *whole; /* `whole` gets only good batches */
 } broken_run;
 
 static broken_run start_run(void)
@@ -83,7 +83,8 @@ static void end_run(broken_run *run)
     dsmoe_trainer_free(run->whole);
 }
 
-/* A batch that must not count: it fails, or the update after it sees that the gradient is none. */
+/* A batch that must not count: either it fails, or the next update finds that the gradient is not
+ * finite. */
 static void run_bad_batch(dsmoe_trainer *trainer, const made_batch *batch, const char *what)
 {
     dsmoe_error error = {0};
@@ -97,7 +98,8 @@ static void run_bad_batch(dsmoe_trainer *trainer, const made_batch *batch, const
     assert_false(isfinite(losses.loss));
 }
 
-/* Every kind of weight, broken and repaired: training goes on as if nothing had happened. */
+/* Weights of every kind are broken and repaired. After that training continues as if nothing had
+ * happened. */
 static void test_broken_weights(void **state)
 {
     (void)state;
@@ -137,7 +139,7 @@ static void test_broken_weights(void **state)
     end_run(&run);
 }
 
-/* An infinite router is an error that names its layer. */
+/* An infinite router weight is an error that names its layer. */
 static void test_broken_router(void **state)
 {
     (void)state;
@@ -157,7 +159,7 @@ static void test_broken_router(void **state)
                          NULL, NULL),
                      DSMOE_ERROR_NONFINITE);
     *weight = good;
-    run_batch(run.trainer, &run.batch); /* a good batch does not make up for the bad ones */
+    run_batch(run.trainer, &run.batch); /* a good batch does not repair the bad ones */
     memento before = remember(run.trainer);
     assert_true(run_update(run.trainer, 1e-3).skipped);
     assert_unchanged(run.trainer, &before);
@@ -165,7 +167,7 @@ static void test_broken_router(void **state)
     end_run(&run);
 }
 
-/* A good batch, then one that fails before it has touched a gradient. */
+/* A good batch, and then one that fails before it changes a gradient. */
 static void test_broken_second_batch(void **state)
 {
     (void)state;
@@ -182,7 +184,7 @@ static void test_broken_second_batch(void **state)
     end_run(&run);
 }
 
-/* The loss is a number, the gradient is not. */
+/* The loss is finite, but the gradient is not. */
 static void test_broken_gradient(void **state)
 {
     (void)state;
@@ -199,14 +201,14 @@ static void test_broken_gradient(void **state)
     update = run_update(run.trainer, 1e-3);
     assert_true(update.skipped && isnan(update.grad_norm));
     assert_unchanged(run.trainer, &before);
-    run_batch(run.trainer, &run.batch); /* large, but a number, and so is its norm */
+    run_batch(run.trainer, &run.batch); /* large but finite, also its norm */
     run.trainer->gradients[0] = FLT_MAX;
     update = run_update(run.trainer, 1e-3);
     assert_true(!update.skipped && fabs(update.grad_norm - FLT_MAX) < 1e-6 * FLT_MAX);
     end_run(&run);
 }
 
-/* ---- calls that cannot be meant -------------------------------------------------------------------- */
+/* ---- invalid calls --------------------------------------------------------------------------------- */
 
 static void test_tokens(void **state)
 {
@@ -229,7 +231,7 @@ static void test_tokens(void **state)
             assert_says(&error, DSMOE_ERROR_ARGUMENT, says);
             *at = good;
         }
-    /* There was no batch. */
+    /* There was no batch before. */
     assert_int_equal(dsmoe_trainer_update(run.trainer, 1e-3, NULL, &error), DSMOE_ERROR_ARGUMENT);
     assert_says(&error, DSMOE_ERROR_ARGUMENT, "batch");
     step_both(&run);
@@ -264,7 +266,7 @@ static void test_calls(void **state)
         assert_int_equal(dsmoe_trainer_update(run.trainer, rates[i], NULL, &error), argument);
         assert_says(&error, argument, "learning rate");
     }
-    run_update(run.trainer, 1e-3); /* the batch still counts */
+    run_update(run.trainer, 1e-3); /* the batch was not lost */
     run_update(run.whole, 1e-3);
     assert_same_trainers(run.trainer, run.whole);
     end_run(&run);
@@ -297,7 +299,7 @@ static const struct {
     {SEQUENCES, 0x1p62, "impossible"},
     {LENGTH, 0, "a batch of 2 x 0"},
     {LENGTH, -0x1p40, "impossible"},
-    {LENGTH, 0x1p24, "impossible"}, /* twice */
+    {LENGTH, 0x1p24, "impossible"}, /* both have this limit */
     {BETA1, 1, "betas 1"},
     {BETA1, -0.1, "betas"},
     {BETA1, NAN, "betas nan"},
@@ -308,15 +310,15 @@ static const struct {
     {EPS, -1e-8, "eps"},
     {EPS, NAN, "eps nan"},
     {EPS, INFINITY, "eps inf"},
-    {EPS, 1e-60, "eps 1e-60"},        /* 0 in float32, */
-    {BETA2, 0.99999999999, "and 1,"}, /* and 1 */
+    {EPS, 1e-60, "eps 1e-60"},        /* 0 in float32 */
+    {BETA2, 0.99999999999, "and 1,"}, /* 1 in float32 */
     {ALPHA, INFINITY, "factor inf"},
     {DECAY, -0.1, "decay"},
     {DECAY, NAN, "decay nan"},
     {CLIP, -1, "clipping"},
     {CLIP, NAN, "clipping nan"},
     {GROUPS, -1, "-1 device groups"},
-    {GROUPS, 2, "2 device groups"}, /* of 7 experts */
+    {GROUPS, 2, "2 device groups"}, /* does not divide 7 experts */
     {GROUPS, 14, "14 device groups"},
     {ALPHA, -1, "factor -1"},
     {ALPHA, NAN, "factor nan"},
@@ -378,7 +380,7 @@ static void test_configurations(void **state)
     assert_impossible(&c, &options, DSMOE_ERROR_CONFIG, "2^58");
 }
 
-/* Sizes that can be written down, but not had. Nothing large is touched before that is known. */
+/* Sizes that can be requested but not allocated. Nothing large is touched before that is known. */
 static void test_sizes(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* test_trainer_ranks.c - several ranks train to the bits of one: weights, moments, losses, norms and loads, with
- * data or experts divided, for any number of ranks, threads and batches; and all skip the step that one spoils. */
+/* test_trainer_ranks.c - several ranks train to the same bits as one: weights, moments, losses, norms and
+ * loads, with data or experts divided, for any number of ranks, threads and batches; and all ranks skip a
+ * step that one of them spoils. */
 #include "support.h"
 
 #include <math.h>
@@ -14,16 +15,16 @@
 #include "train/spread.h"
 #include "train/units.h"
 
-enum { STEPS = 3, MOST_UNITS = 5, LOST = 3 }; /* LOST: the exit code of a rank whose peer is gone */
+enum { STEPS = 3, MOST_UNITS = 5, LOST = 3 }; /* LOST: the exit code of a rank that lost a peer */
 
-/* One training, first alone and then by ranks. */
+/* One training, first on one machine and then by ranks. */
 typedef struct story {
     dsmoe_config config;
     dsmoe_trainer_options options;
-    int n_units;     /* of a step */
-    int spoilt_step; /* in which a unit has no finite loss; -1: none */
+    int n_units;     /* in a step */
+    int spoilt_step; /* a unit's loss is NaN in this step; -1: none */
     int spoilt_unit;
-    /* What a machine alone makes of it: */
+    /* Results of one machine: */
     dsmoe_trainer *alone;
     double norms[STEPS], losses[STEPS][MOST_UNITS];
     bool skipped[STEPS];
@@ -45,7 +46,7 @@ static made_batch batch_of(const story *s, int step, int unit)
     return made_batch_create(&s->config, &s->options, (uint64_t)(100 * step + unit));
 }
 
-/* A weight that is not a number makes every loss one; afterwards it is what it was. */
+/* Sets weights to NaN, which makes every loss NaN, or restores them. */
 static void spoil(dsmoe_trainer *t, float *kept, bool back)
 {
     float *at = t->weights + t->parameters[0].begin;
@@ -109,7 +110,7 @@ static void run_wave(const story *s, dsmoe_trainer *t, int step, int first)
     if (unit < s->n_units) made_batch_free(&b);
 }
 
-/* What rank 0 reads of all ranks' numbers is what the machine alone has. */
+/* The rows that rank 0 reads from all ranks must equal those of one machine. */
 static void compare_rows(const story *s, dsmoe_trainer *t)
 {
     float *room = malloc(SPREAD_PIECE * sizeof *room),
@@ -133,12 +134,13 @@ static void compare_rows(const story *s, dsmoe_trainer *t)
     free(piece);
 }
 
-/* No second counts twice, and none is taken from a part that does not have it. */
+/* Times must not be counted twice, or subtracted from a part that does not contain them. */
 static void check_times(dsmoe_trainer *t, double start)
 {
     const double passed = clock_seconds() - start, none = -1e-6;
     dsmoe_trainer_times s = dsmoe_trainer_take_times(t);
-    /* Bytes that move while a router computes are counted there as well, at the cost of the experts. */
+    /* Sending while a router computes is counted in the router's time too and subtracted from the experts'
+     * time. */
     const double parts[] = {
         s.attention, s.experts + s.router, s.head, s.optimizer, s.rest, s.sending, s.waiting};
     double sum = 0;
@@ -177,7 +179,7 @@ static int train(const dsmoe_peers *peers, void *context)
     return 0;
 }
 
-/* By 1 to 4 ranks of 1 and 2 threads, in both ways. */
+/* With 1 to 4 ranks, 1 and 2 threads, and both kinds of division. */
 static void compare(story *s, int most_ranks, const socket_peers_options *how)
 {
     run_alone(s);
@@ -230,7 +232,7 @@ static void test_latent(void **state)
     compare(&s, 3, NULL);
 }
 
-/* The biases of all ranks follow the load of all batches, but not of a step that is skipped. */
+/* The biases of all ranks follow the load of all batches, except in a skipped step. */
 static void test_correction(void **state)
 {
     (void)state;
@@ -243,7 +245,7 @@ static void test_correction(void **state)
     }
 }
 
-/* One rank's unit has no loss: nobody updates, and training goes on together. */
+/* If one rank's unit has no finite loss, no rank updates, and training continues on all of them. */
 static void test_spoilt(void **state)
 {
     (void)state;
@@ -253,7 +255,7 @@ static void test_spoilt(void **state)
     compare(&s, 4, NULL);
 }
 
-/* A rank that dies at any call ends the others with an error, and soon. */
+/* If a rank dies at any call, the others soon end with an error. */
 static void test_lost(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* test_travel.c - a layer whose experts are divided over ranks gives the bits of the layer alone: outputs, losses and
- * gradients, however the experts are chosen and whoever has no tokens; and every rank fails with the first. */
+/* test_travel.c - a layer whose experts are divided over ranks gives the same bits as the layer on one
+ * machine: outputs, losses and gradients, whichever experts are chosen, and even if ranks have no tokens;
+ * and if one rank fails, all do. */
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -10,28 +11,26 @@
 #include "socket_peers.h"
 #include "support.h"
 
-enum { MOST_UNITS = 12, LOST = 3 }; /* LOST: the exit code of a rank that was told so */
+enum { MOST_UNITS = 12, LOST = 3 }; /* LOST: the exit code of a rank that reported it */
 
-/* ---- what one machine makes of all units ------------------------------------------------------ */
+/* ---- all units on one machine ----------------------------------------------------------------- */
 
 typedef struct story {
     dsmoe_layer_config config;
     int n_ranks, n_waves, n_threads;
-    int64_t n_sequences, length; /* of a unit */
-    unsigned absent;             /* a bit for each unit that is not there */
-    bool is_skewed;              /* all tokens choose the same experts, those with low numbers */
-    bool
-        is_tiny; /* units 0, 2, … choose those, with numbers so small that gradients are 0 or -0; the others
-                     choose the rest */
+    int64_t n_sequences, length; /* in each unit */
+    unsigned absent;             /* a bit for each missing unit */
+    bool is_skewed;              /* all tokens choose the first experts */
+    bool is_tiny; /* units 0, 2, … do, with gradients of 0 or -0; the others choose the rest */
     uint64_t seed;
     /* Made before the ranks start: */
-    fixture units[MOST_UNITS]; /* unit r of wave w is the one of rank r: w·n_ranks + r */
+    fixture units[MOST_UNITS]; /* unit w·n_ranks + r belongs to rank r in wave w */
     dsmoe_layer_weights *folded;
 } story;
 
 static bool is_there(const story *s, int unit) { return !(s->absent >> unit & 1); }
 
-/* One column of x and of the router decides. */
+/* Makes one column of x and of the router decide the choice. */
 static void skew(fixture *f)
 {
     int64_t hidden = f->config.hidden_size;
@@ -94,7 +93,7 @@ static void clean(story *s)
 typedef struct rank_layer {
     dsmoe_layer *layer;
     expert_range held;
-    dsmoe_layer_weights *memory, gradients; /* without those of experts elsewhere */
+    dsmoe_layer_weights *memory, gradients; /* without experts of other ranks */
     void *saved;
     size_t saved_size;
     dsmoe_workspace workspace;
@@ -115,7 +114,7 @@ static moe_expert typed(const dsmoe_expert_weights *e, int64_t hidden, int64_t w
                         matrix_f32(e->down_proj, width)};
 }
 
-/* The layer of a rank: experts of others are not there. */
+/* The layer of a rank, without the experts of other ranks. */
 static dsmoe_layer *create_layer(const story *s, const dsmoe_peers *peers, expert_range held)
 {
     const dsmoe_layer_config *c = &s->config;
@@ -212,7 +211,7 @@ static void compare_expert(const dsmoe_expert_weights *ours, const dsmoe_expert_
             assert_same(a[i], b[i], n);
 }
 
-/* Router and shared experts have the gradients of the rank's own unit. */
+/* The gradients of router and shared experts are those of the rank's own unit. */
 static void compare_unit(const story *s, const rank_layer *r, int unit,
                          const dsmoe_layer_losses *losses)
 {
@@ -254,7 +253,7 @@ static int train_body(const dsmoe_peers *peers, void *context)
     return 0;
 }
 
-/* Returns how many calls of the table a rank made. */
+/* Runs the ranks and returns how many calls of the table a rank made. */
 static int64_t tell(story s, const socket_peers_options *options)
 {
     socket_peers_end ends[SOCKET_PEERS_MAX];
@@ -278,7 +277,7 @@ static story story_of(dsmoe_layer_config config, int n_ranks, int64_t n_tokens, 
 
 /* ---- training ---------------------------------------------------------------------------------- */
 
-/* One gathering, then two exchanges forward and three backward, each of two calls. */
+/* One gather, then two exchanges forward and three backward, of two calls each. */
 enum { CALLS_OF_A_WAVE = 1 + 4, CALLS_OF_A_ROUND_BACK = 6 };
 
 static void test_shapes(void **state)
@@ -299,7 +298,7 @@ static void test_shapes(void **state)
             }
 }
 
-/* Gates of the paper's successors: what they choose is no concern of the ranks. */
+/* The gates of V2 and V3: dividing experts works the same for all of them. */
 static void test_gates(void **state)
 {
     (void)state;
@@ -317,7 +316,7 @@ static void test_gates(void **state)
         }
 }
 
-/* More ranks than experts: some have none and still bring tokens. */
+/* More ranks than experts: some ranks have no expert, but have tokens. */
 static void test_idle_ranks(void **state)
 {
     (void)state;
@@ -325,7 +324,7 @@ static void test_idle_ranks(void **state)
     tell(story_of(small_config(16, 8, 1, 1, 0), 3, 21, 2), NULL);
 }
 
-/* Rows in several slices, sums in several blocks, gradients in several parts. */
+/* Rows in several slices, sums in several stretches, gradients in several parts. */
 static void test_large(void **state)
 {
     (void)state;
@@ -338,8 +337,8 @@ static void test_large(void **state)
     tell(s, NULL);
 }
 
-/* All rows go to the rank with the first experts: it takes one unit after the other, and computes again what it could
- * not keep. */
+/* All rows are sent to the rank with the first experts. It processes one unit after another and recomputes
+ * what it could not keep. */
 static void test_rounds(void **state)
 {
     (void)state;
@@ -348,7 +347,7 @@ static void test_rounds(void **state)
             story s = story_of(small_config(24, 16, 12, k, k % 3), n_ranks, 33, (uint64_t)k);
             s.is_skewed = true;
             int64_t rounds =
-                n_ranks < 3 ? 1 : n_ranks - 1; /* rank 0's unit goes with the next one */
+                n_ranks < 3 ? 1 : n_ranks - 1; /* rank 0's unit is handled with the next one */
             int64_t calls = tell(s, NULL);
             assert_int_equal(calls, s.n_waves * (1 + rounds * (4 + CALLS_OF_A_ROUND_BACK)));
         }
@@ -380,7 +379,7 @@ static void test_slow_ranks(void **state)
     }
 }
 
-/* A unit without rows for an expert adds 0 to -0, which is 0; a unit that is not there does not. */
+/* A unit without rows for an expert adds 0 to -0, which gives 0. A missing unit adds nothing. */
 static void test_signs_of_zero(void **state)
 {
     (void)state;
@@ -398,7 +397,7 @@ static void test_signs_of_zero(void **state)
             n_alone += signbit(alone[i]) != 0;
             n_folded += signbit(folded[i]) != 0;
         }
-        bool is_fused = kernels_get() != &kernels_scalar; /* otherwise 0 + -0 begins every sum */
+        bool is_fused = kernels_get() != &kernels_scalar; /* otherwise sums begin with 0 + -0 */
         assert_true(!is_fused || n_alone > 20);
         assert_int_equal(n_folded, absent ? n_alone : 0);
         assert_true(socket_peers_run(s.n_ranks, train_body, &s, NULL, NULL));
@@ -408,7 +407,7 @@ static void test_signs_of_zero(void **state)
 
 /* ---- failures ---------------------------------------------------------------------------------- */
 
-/* Rank 1 of 3 has a number in x that is none; then the same with good numbers. */
+/* Rank 1 of 3 has a NaN in x; then the same with good numbers. */
 static int nan_body(const dsmoe_peers *peers, void *context)
 {
     story *s = context;
@@ -446,7 +445,7 @@ static int lost_body(const dsmoe_peers *peers, void *context)
     return status == DSMOE_ERROR_PEER && strstr(error.message, "rank 1 on machine1") ? LOST : 1;
 }
 
-/* A rank that dies at any call takes nobody with it but into an error. */
+/* If a rank dies at any call, the other ranks end with an error. */
 static void test_death(void **state)
 {
     (void)state;

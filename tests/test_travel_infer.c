@@ -1,5 +1,5 @@
-/* test_travel_infer.c - inference with experts divided over ranks: weights of any type, tokens in several pieces, ranks
- * that have none; the bits of the layer alone. */
+/* test_travel_infer.c - inference with experts divided over ranks: weights of any type, tokens in several
+ * pieces, ranks without tokens; the same bits as the layer on one machine. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ typedef struct story {
     float *x[MOST_RANKS], *y[MOST_RANKS];
 } story;
 
-/* ---- the layer alone ---------------------------------------------------------------------------- */
+/* ---- the layer on one machine ------------------------------------------------------------------- */
 
 static void *allocate(size_t size)
 {
@@ -74,7 +74,7 @@ static dsmoe_status run(const dsmoe_layer *layer, const story *s, int64_t n_most
     return status;
 }
 
-/* Piece by piece: an expert's rows are those that come together. */
+/* Runs the layer piece by piece, as an expert gets the rows of one piece together. */
 static void run_alone(story *s)
 {
     dsmoe_layer *layer;
@@ -182,7 +182,7 @@ static void test_types(void **state)
         }
 }
 
-/* A rank serves the pieces of others when its own are all through, or were none. */
+/* A rank serves the other ranks' pieces after its own are done, or if it has none. */
 static void test_pieces(void **state)
 {
     (void)state;
@@ -201,11 +201,11 @@ static void test_pieces(void **state)
         }
 }
 
-/* ---- tokens that are not numbers ----------------------------------------------------------------- */
+/* ---- tokens with NaN ----------------------------------------------------------------------------- */
 
 static void count_spoilt(void *context, int64_t token) { *(int64_t *)context += token; }
 
-/* Token 7 of rank 2, in its second piece: an error of all, or one token's own affair. */
+/* Token 7 of rank 2, in its second piece: an error for all ranks or, on request, for that token alone. */
 static int nan_body(const dsmoe_peers *peers, void *context)
 {
     const story *s = context;
@@ -231,7 +231,7 @@ static int nan_body(const dsmoe_peers *peers, void *context)
 static void test_nan(void **state)
 {
     (void)state;
-    /* of blocks, so that company does not change the sums of the others */
+    /* quantised, so that the sums of other tokens do not change */
     story s = {.config = small_config(64, 32, 12, 1, 1),
                .type = DSMOE_Q8_0,
                .n_ranks = 3,
@@ -244,7 +244,7 @@ static void test_nan(void **state)
     assert_true(good);
 }
 
-/* ---- who watches --------------------------------------------------------------------------------- */
+/* ---- watching ------------------------------------------------------------------------------------ */
 
 typedef struct tally {
     int64_t n_tokens, n_rows;
@@ -267,7 +267,8 @@ static void count_rows(void *context, matrix weight, rows x, int64_t n_rows, int
     ((tally *)context)->n_rows += n_rows;
 }
 
-/* Routing is seen where tokens are, inputs where weights are: three matrices for each row, once in all. */
+/* Routing is seen by the rank that has the tokens, inputs by the rank that has the weights: three matrices
+ * for each row, counted once over all ranks. */
 static int watch_body(const dsmoe_peers *peers, void *context)
 {
     const story *s = context;

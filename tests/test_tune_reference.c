@@ -1,5 +1,6 @@
-/* test_tune_reference.c - fine-tuning beside PyTorch: the gradients of adapters and of chosen experts, and twenty
- * optimizer steps; of preferences too. bench/pytorch_tune.py made the expected numbers, from the formulas. */
+/* test_tune_reference.c - fine-tuning compared with PyTorch: the gradients of adapters and of chosen
+ * experts, and twenty optimizer steps, on texts and on preferences. bench/pytorch_tune.py made the
+ * expected numbers from the formulas. */
 #include "support.h"
 
 #include <math.h>
@@ -10,7 +11,7 @@
 #include "formats/safetensors.h"
 
 enum { N_STEPS = 20, N_SEQUENCES = 4, LENGTH = 32, N_TOKENS = N_SEQUENCES * LENGTH };
-enum { PROMPT = 8 }; /* of preferences */
+enum { PROMPT = 8 }; /* tokens, for preferences */
 static const double beta = 0.5;
 
 typedef struct reference {
@@ -24,7 +25,7 @@ static void must(dsmoe_status status, const dsmoe_error *error)
     if (status != DSMOE_OK) fail_msg("%s", error->message);
 }
 
-/* With preferences a sequence holds the two rows of a pair. */
+/* With preferences, a sequence holds both answers of a pair. */
 static reference reference_open(const char *name, const char *base, dsmoe_tuning *tuning,
                                 bool has_pairs)
 {
@@ -53,7 +54,7 @@ static void reference_close(reference *r)
     safetensors_close(r->file);
 }
 
-/* WHAT.NAME of a parameter; free() it. */
+/* The tensor WHAT.NAME of a parameter; to be freed. */
 static float *expected(const reference *r, const char *what, size_t index)
 {
     char name[256];
@@ -74,7 +75,7 @@ static float expected_number(const reference *r, const char *series, int64_t ste
     return number;
 }
 
-/* Every tensor that one side trains the other does too. */
+/* Loads the initial weights; both sides must train the same tensors. */
 static void take_first_weights(const reference *r)
 {
     size_t n = dsmoe_trainer_parameter_count(r->trainer), n_expected = 0;
@@ -90,7 +91,7 @@ static void take_first_weights(const reference *r)
     }
 }
 
-/* The largest distance over the largest expected number. */
+/* The largest difference divided by the largest expected number. */
 static double worst(const float *numbers, const float *wanted, int64_t n)
 {
     double off = 0, largest = 1e-12;
@@ -125,7 +126,7 @@ static void read_batch(const reference *r, int64_t step, int32_t *tokens, int32_
     for (int64_t i = 0; i < N_TOKENS; i++) targets[i] = (i + 1) % LENGTH ? tokens[i + 1] : -1;
 }
 
-/* What follows the prompts alone is learnt. */
+/* Only what follows the prompts is learned. */
 static void make_pairs(int32_t *targets, int32_t *positions)
 {
     for (int64_t i = 0; i < N_TOKENS; i++) {
@@ -140,7 +141,7 @@ static void check_pairs(const reference *r, int64_t step, const dsmoe_batch_loss
     assert_true(fabs(losses->margin - expected_number(r, "margin", step)) < 1e-4);
 }
 
-/* AdamW divides by the size of a gradient: what differs in its last digit grows from step to step. */
+/* AdamW divides by the size of a gradient, so differences in the last digit grow from step to step. */
 static void check(const char *name, const char *base, dsmoe_tuning tuning, bool has_pairs)
 {
     reference r = reference_open(name, base, &tuning, has_pairs);

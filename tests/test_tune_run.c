@@ -1,5 +1,5 @@
-/* test_tune_run.c - runs that train a part of a model: what their checkpoints hold, that they go on bit for bit, alone
- * or with ranks, and only over the base that they were begun with. */
+/* test_tune_run.c - runs that train a part of a model: what their checkpoints contain, that they are
+ * resumed to the same bits, alone or with ranks, and only with the base model they started from. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -16,7 +16,7 @@
 
 /* ---- settings ---------------------------------------------------------------------------------- */
 
-/* The base is the last checkpoint of the run "straight". */
+/* The base model is the last checkpoint of the run "straight". */
 static dsmoe_run_settings tune_settings(const char *name, const char *train)
 {
     dsmoe_run_settings s = tiny_settings(directory, name);
@@ -44,7 +44,7 @@ static void assert_same(const char *a, const char *b, const char *name)
     tiny_assert_same(latest(a, name), latest(b, name));
 }
 
-/* ---- low-rank additions ------------------------------------------------------------------------ */
+/* ---- low-rank adapters ------------------------------------------------------------------------- */
 
 static void test_lora(void **state)
 {
@@ -56,9 +56,9 @@ static void test_lora(void **state)
     assert_false(has("lora", "model.safetensors") || has("lora", "config.json"));
     size_t size;
     char *config = tiny_read(latest("lora", "adapter_config.json"), &size);
-    assert_non_null(strstr(config, "/straight/")); /* where `latest` led to */
+    assert_non_null(strstr(config, "/straight/")); /* the target of the link `latest` */
     free(config);
-    /* It is an adapter of the base. */
+    /* The checkpoint opens as an adapter of the base model. */
     dsmoe_error error = {0};
     dsmoe_model *base;
     dsmoe_adapter *adapter;
@@ -80,7 +80,7 @@ static void test_lora_resumed(void **state)
     assert_same("lora", "lora-stopped", "training.safetensors");
 }
 
-/* Adapters in 16 bits: what the run goes on with is exact all the same. */
+/* Adapters are saved in 16 bits, but the run resumes from the exact numbers. */
 static void test_lora_of_halves(void **state)
 {
     (void)state;
@@ -146,7 +146,7 @@ static void test_ranks(void **state)
     }
 }
 
-/* ---- what is refused --------------------------------------------------------------------------- */
+/* ---- refused settings -------------------------------------------------------------------------- */
 
 static void test_other_base(void **state)
 {

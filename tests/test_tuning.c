@@ -1,5 +1,5 @@
-/* test_tuning.c - training a part of a model: chosen experts, additions over frozen weights of several types, and the
- * same bits for any number of threads and whatever is kept or made again. */
+/* test_tuning.c - training a part of a model: chosen experts, adapters for frozen weights of several
+ * types, and the same bits for any number of threads and whether layers are kept or recomputed. */
 #include "support.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@
 
 /* ---- chosen experts ---------------------------------------------------------------------------- */
 
-/* The gradients of a trainer of the whole model, of which those are checked in test_train_gradients.c. */
+/* The gradients must equal those of a trainer of the whole model, which test_train_gradients.c checks. */
 static void test_experts(void **state)
 {
     (void)state;
@@ -37,7 +37,7 @@ static void test_experts(void **state)
     must(dsmoe_trainer_load(t.trainer, t.base, &error), &error, "the experts");
     dsmoe_trainer *all = made_trainer(&model, &whole);
     made_batch batch = made_batch_create(&config, &whole, 7);
-    for (int step = 0; step < 2; step++) { /* the second one is added */
+    for (int step = 0; step < 2; step++) { /* the second batch is added */
         dsmoe_batch_losses a = run_batch(all, &batch), b = run_batch(t.trainer, &batch);
         assert_memory_equal(&a.loss, &b.loss, sizeof a.loss);
     }
@@ -60,7 +60,7 @@ static void test_experts(void **state)
 
 /* ---- frozen weights of other types --------------------------------------------------------------- */
 
-/* Rounds the matrices but routers to what the type has. */
+/* Rounds all matrices except routers to the type. */
 static void round_to(made_model *model, dsmoe_dtype type)
 {
     unsigned char *row = malloc(1 << 16);
@@ -87,7 +87,7 @@ static double cosine(const float *a, const float *b, int64_t n)
     return aa == 0 && bb == 0 ? 1 : ab / sqrt(aa * bb);
 }
 
-/* Over a type the gradients are those over the same numbers in float32, but for x in integers on the way forth. */
+/* The gradients are those for the same weights in float32, except that forward quantises x. */
 static void check_type(dsmoe_dtype type, double least)
 {
     dsmoe_config config = tuning_block_config();
@@ -108,7 +108,7 @@ static void check_type(dsmoe_dtype type, double least)
     double worst = 1;
     for (size_t i = 0; i < dsmoe_trainer_parameter_count(t[0].trainer); i++) {
         dsmoe_tensor_info p = dsmoe_trainer_parameter(t[0].trainer, i);
-        if (strstr(p.name, ".experts.")) continue; /* a token near the edge may choose another */
+        if (strstr(p.name, ".experts.")) continue; /* close choices may differ */
         double c = cosine(dsmoe_trainer_gradient(t[0].trainer, i),
                           dsmoe_trainer_gradient(t[1].trainer, i), p.shape[0] * p.shape[1]);
         worst = fmin(worst, c);
@@ -130,7 +130,7 @@ static void test_types(void **state)
     check_type(DSMOE_Q6_K, 0.98);
 }
 
-/* Rows of q and k of a GGUF file lie in another order, and so do B's. */
+/* The rows of q and k are in another order in a GGUF file, and so are those of B. */
 static void test_rope_pairs(void **state)
 {
     (void)state;
@@ -165,7 +165,7 @@ static void test_rope_pairs(void **state)
 
 /* ---- bits ---------------------------------------------------------------------------------------- */
 
-/* B of zeros, as it begins, is the base bit for bit. */
+/* With B = 0, as at the start, the model equals the base model bit for bit. */
 static void test_zeros(void **state)
 {
     (void)state;
@@ -189,7 +189,7 @@ static void test_zeros(void **state)
     made_model_free(&model);
 }
 
-/* Logits of a model after a prompt, and after one more token. */
+/* Logits of a model after a prompt and after one more token. */
 static float *logits_of(const dsmoe_model *model, const made_batch *batch, int64_t n)
 {
     dsmoe_error error = {0};
@@ -208,8 +208,8 @@ static float *logits_of(const dsmoe_model *model, const made_batch *batch, int64
     return logits;
 }
 
-/* The same over quantised files, all matrices adapted: the logits are those of the base, and training sees the same loss
- * whatever is adapted. */
+/* The same for quantised files with all matrices adapted: the logits are those of the base model, and the
+ * training loss does not depend on what is adapted. */
 static void check_quantised_zeros(dsmoe_dtype type)
 {
     enum { LENGTH = 40 };
@@ -249,7 +249,7 @@ static void test_quantised_zeros(void **state)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) check_quantised_zeros(types[i]);
 }
 
-/* Ten steps with other threads, with layers that are made again, and with fewer kept. */
+/* Ten steps with other numbers of threads, with recomputed layers, and with fewer layers kept. */
 static void test_same_bits(void **state)
 {
     (void)state;
@@ -295,7 +295,7 @@ static void test_same_bits(void **state)
     made_model_free(&model);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------------ */
+/* ---- refused options ------------------------------------------------------------------------------ */
 
 static void refuse(dsmoe_tuning tuning, const dsmoe_config *config, const char *part)
 {
@@ -321,7 +321,7 @@ static void test_refused(void **state)
                          .targets = "attention"},
                  bad = good;
     bad.rank = 0;
-    refuse(bad, &config, "ranks are 1 to 256");
+    refuse(bad, &config, "rank must be 1 to 256");
     bad = good;
     bad.alpha = NAN;
     refuse(bad, &config, "alpha");

@@ -1,5 +1,5 @@
-/* test_tuning_gradients.c - gradients of low-rank additions against finite differences of the plain model in double:
- * of texts, and of preferences. */
+/* test_tuning_gradients.c - gradients of low-rank adapters against finite differences of the plain model
+ * in double: for texts and for preferences. */
 #include "support.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@
 
 /* ---- finite differences ------------------------------------------------------------------------ */
 
-/* "model.layers.0.self_attn.q_proj.weight" of its lora_A. */
+/* The name "model.layers.0.self_attn.q_proj.weight" for a parameter lora_A or lora_B of it. */
 static void tensor_name(const char *parameter, char name[128])
 {
     static const char before[] = "base_model.model.";
@@ -24,7 +24,7 @@ static void tensor_name(const char *parameter, char name[128])
              parameter + strlen(before));
 }
 
-/* merged = W + scale·(B + step·dB)·(A + step·dA), in double. */
+/* merged = W + scale·B·A, summed in double. */
 static void merge(const float *w, const double *a, const double *b, made_tensor *merged)
 {
     int64_t n_out = merged->shape[0], n_in = merged->shape[1];
@@ -37,7 +37,7 @@ static void merge(const float *w, const double *a, const double *b, made_tensor 
         }
 }
 
-/* Preferences: two pairs, each in a sequence of its own, with padding after it. */
+/* Preferences: two pairs, each in a sequence of its own and followed by padding. */
 enum { N_HALVES = 4, PAIR_LENGTH = 16, N_PLACES = 2 * PAIR_LENGTH };
 static const int64_t half_lengths[N_HALVES] = {7, 6, 5, 8};
 static const double beta = 0.3;
@@ -51,10 +51,10 @@ typedef struct difference {
     made_model plain, merged;
     naive_batch batch;
     made_batch tokens;
-    preferences *pairs; /* NULL: the batch is learnt */
+    preferences *pairs; /* NULL: learn the texts of the batch */
 } difference;
 
-/* log p of a half, the sum over its targets. */
+/* log p of a chosen or rejected answer: the sum over its targets. */
 static double half_sum(const naive_batch *half, const made_model *model)
 {
     int64_t n = 0;
@@ -67,7 +67,7 @@ static double pair_margin(const preferences *p, int pair, const made_model *mode
     return half_sum(&p->halves[2 * pair], model) - half_sum(&p->halves[2 * pair + 1], model);
 }
 
-/* The mean over the pairs of -log σ(β·(margin - reference)), and of what is counted beside it. */
+/* The mean over the pairs of -log σ(β·(margin - reference)), and the other numbers that a batch reports. */
 static dsmoe_batch_losses pairs_loss(const preferences *p, const made_model *model)
 {
     dsmoe_batch_losses losses = {0};
@@ -145,7 +145,7 @@ static void check_parameter(const difference *d, const dsmoe_trainer *trainer, s
     free(direction);
 }
 
-/* A base, its additions, and both merged, which routes the batch. */
+/* Makes a base model, adapters for it, and the merged model, which routes the batch. */
 static void begin_lora(difference *d, tuned *t, const dsmoe_config *config, const char *targets,
                        bool recompute, uint64_t seed)
 {
@@ -181,7 +181,8 @@ static void end_lora(difference *d, tuned *t)
     made_model_free(&d->merged);
 }
 
-/* With the first weights for which the choice of experts is so clear that a small step changes none. */
+/* Uses the first weights for which the choice of experts is so clear that a small step does not
+ * change it. */
 static void check_lora(const dsmoe_config *config, const char *targets, bool recompute,
                        uint64_t seed)
 {
@@ -210,7 +211,7 @@ static void test_lora(void **state)
     check_lora(&usual, "layers.2.mlp.experts.1.down_proj,layers.2.self_attn.k_proj", false, 33);
     check_lora(&latent, tuning_all_targets, false, 34);
     check_lora(&v3, "attention,routed", false, 35);
-    usual.first_k_dense_replace = 0; /* then none is dense */
+    usual.first_k_dense_replace = 0; /* now there is no dense layer */
     check_lora(&usual, tuning_all_targets, false, 37);
     usual.attention_bias = true;
     usual.tie_word_embeddings = true;
@@ -219,7 +220,7 @@ static void test_lora(void **state)
 
 /* ---- preferences ----------------------------------------------------------------------------------- */
 
-/* Random tokens, of which those after the first two of each half are learnt. */
+/* Random tokens; in each half those after the first two are learned. */
 static void fill_pairs(preferences *p, const dsmoe_config *config, uint64_t seed)
 {
     for (int i = 0; i < N_HALVES; i++) naive_batch_free(&p->halves[i]);
@@ -273,7 +274,7 @@ static dsmoe_batch_losses run_pairs(dsmoe_trainer *trainer, const preferences *p
     return losses;
 }
 
-/* Additions over a made model, and pairs that it routes clearly, with the additions and without. */
+/* Adapters for a made model, and pairs for which routing is clear with the adapters and without. */
 static void begin_pairs(difference *d, tuned *t, preferences *p, const dsmoe_config *config,
                         uint64_t seed)
 {
@@ -285,7 +286,7 @@ static void begin_pairs(difference *d, tuned *t, preferences *p, const dsmoe_con
         dsmoe_trainer_free(t->trainer);
         t->options.sequence_length = PAIR_LENGTH;
         t->trainer = tuning_create(config, &t->options);
-        dsmoe_trainer_init(t->trainer, 5); /* the same numbers, whatever the length */
+        dsmoe_trainer_init(t->trainer, 5); /* the same numbers as before */
         tuning_fill_b(t->trainer);
         fill_pairs(p, config, seed);
         margin = route_pairs(p, &d->plain);
@@ -315,12 +316,12 @@ static void test_preferences(void **state)
     assert_true(fabs(found.loss - expected.loss) < 1e-5 * expected.loss);
     assert_true(fabs(found.margin - expected.margin) < 1e-5);
     assert_true(found.accuracy == expected.accuracy);
-    assert_true(fabs(expected.margin) > 1e-3); /* there is something to see */
+    assert_true(fabs(expected.margin) > 1e-3); /* not trivially 0 */
     for (size_t i = 0; i < dsmoe_trainer_parameter_count(t.trainer); i++)
         check_parameter(&d, t.trainer, i, &seed);
-    /* Divided by more pairs than there are, all is less. */
+    /* If the divisor exceeds the number of pairs, everything is smaller. */
     dsmoe_batch more = pairs_batch(&p);
-    more.n_targets = N_HALVES; /* twice as many */
+    more.n_targets = N_HALVES; /* twice the true number */
     dsmoe_batch_losses half;
     dsmoe_error error = {0};
     must(dsmoe_trainer_backward(t.trainer, &more, &half, &error), &error, "half of it");
@@ -328,7 +329,7 @@ static void test_preferences(void **state)
     end_pairs(&d, &t, &p);
 }
 
-/* Before the first step the model is what it is compared with, to the bit; over quantised weights too. */
+/* Before the first step the model equals the reference model to the bit, with quantised weights too. */
 static void test_preferences_begin(void **state)
 {
     (void)state;
@@ -381,7 +382,7 @@ static void test_preferences_refused(void **state)
     batch = pairs_batch(&p);
     batch.positions = NULL;
     refuse_pairs(t.trainer, &batch, "pairs of conversations");
-    for (int i = 7; i < PAIR_LENGTH; i++) p.positions[i] = p.targets[i] = -1; /* only one is left */
+    for (int i = 7; i < PAIR_LENGTH; i++) p.positions[i] = p.targets[i] = -1; /* one half left */
     batch = pairs_batch(&p);
     refuse_pairs(t.trainer, &batch, "an even number");
     dsmoe_trainer_free(all);

@@ -1,5 +1,5 @@
-/* test_unload.c - a program that loads the shared library, lets it start threads and catch a signal, and
- * closes it: neither may find its code gone. */
+/* test_unload.c - a program that loads the shared library, lets it start threads and install a signal
+ * handler, and closes it: the code of both must stay in memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -68,7 +68,7 @@ static void test_close(void **state)
     void *handler;
     memcpy(&handler, &action.sa_sigaction, sizeof handler);
     assert_int_not_equal(dladdr(handler, &where), 0);
-    usleep(100000); /* the threads fall asleep in the meantime, in code of the library */
+    usleep(100000); /* the threads go to sleep meanwhile, in the library's code */
     assert_string_equal(version(), DSMOE_VERSION);
 }
 

@@ -1,5 +1,5 @@
-/* test_verify.c - the reference layer files pass, a changed number is found under its name, and a file
- * that is broken in any way is an error that names it. */
+/* test_verify.c - the reference layer files pass, a changed number is reported under its name, and a
+ * broken file is an error that names it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static void layer_path(const char *layer, char text[512])
     snprintf(text, 512, TEST_DATA "/layer/%s.safetensors", layer);
 }
 
-/* One to be changed. */
+/* The file of a layer, to be changed. */
 static file_image load_layer(const char *layer)
 {
     char source[512];
@@ -46,8 +46,8 @@ typedef struct verify_outcome {
     dsmoe_error error;
     bool all_ok;
     int n_checks;
-    double sum;                       /* of all that was measured */
-    char names[16384], failed[16384]; /* each name with a semicolon after it */
+    double sum;                       /* of all measured values */
+    char names[16384], failed[16384]; /* each name is followed by a semicolon */
 } verify_outcome;
 
 static void collect(void *context, const dsmoe_check *check)
@@ -70,7 +70,7 @@ static verify_outcome *verify(const char *name, int n_threads)
     return outcome;
 }
 
-/* Runs the image; exactly these names must fail ("" for none). */
+/* Checks the image; exactly the names in `failed` must fail ("" for none). */
 static void assert_fails(file_image *image, const char *failed)
 {
     write_bytes(image->bytes, image->size);
@@ -117,7 +117,7 @@ static void test_reference_files(void **state)
         assert_int_equal(two->status, DSMOE_OK);
         assert_true(two->all_ok);
         assert_string_equal(one->names, two->names);
-        assert_true(one->sum == two->sum); /* the same bits with any number of threads */
+        assert_true(one->sum == two->sum); /* the same bits for any number of threads */
         free(one);
         free(two);
     }
@@ -164,7 +164,7 @@ static void test_changed_numbers(void **state)
         image_add(&image, cases[i].tensor, 0, 1e-3f);
         assert_fails(&image, cases[i].failed);
         image = load_layer("batch_aux");
-        image_add(&image, cases[i].tensor, 0, NAN); /* in what is expected: not ok, not an error */
+        image_add(&image, cases[i].tensor, 0, NAN); /* an expected NaN is not ok, but no error */
         assert_fails(&image, cases[i].failed);
         image = load_layer("batch_aux");
         image_add(&image, cases[i].tensor, 0, INFINITY);
@@ -172,7 +172,7 @@ static void test_changed_numbers(void **state)
     }
 }
 
-/* batch_aux has three experts a token. */
+/* batch_aux has three experts per token. */
 static void test_changed_routing(void **state)
 {
     (void)state;
@@ -185,7 +185,7 @@ static void test_changed_routing(void **state)
     memcpy(gates, topk_weight, sizeof gates);
     memcpy(topk_idx, (int64_t[]){experts[2], experts[0], experts[1]}, sizeof experts);
     memcpy(topk_weight, (float[]){gates[2], gates[0], gates[1]}, sizeof gates);
-    assert_fails(&image, ""); /* the order is free */
+    assert_fails(&image, ""); /* any order is right */
 
     static const int64_t wrong[] = {-1, 12, INT64_MAX, INT64_MIN, (int64_t)1 << 32};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -199,7 +199,7 @@ static void test_changed_routing(void **state)
     assert_fails(&image, "topk_idx;topk_weight;");
 }
 
-/* Five tokens with three experts each leave most of 64 without a token. */
+/* Five tokens with three experts each leave most of the 64 experts without a token. */
 static void test_starved_experts(void **state)
 {
     (void)state;
@@ -249,9 +249,9 @@ static void test_difference(void **state)
     }
 }
 
-/* ---- the same file in other words ---------------------------------------------------------- */
+/* ---- the same file written differently ----------------------------------------------------- */
 
-/* What becomes of a tensor on its way into a new file. */
+/* What happens to a tensor when it is written to a new file. */
 typedef enum tensor_fate { KEEP, DROP, AS_I32, AS_SCALAR, AS_F64, AS_ROWS } tensor_fate;
 typedef tensor_fate decide_fn(const safetensors_tensor *tensor);
 
@@ -406,9 +406,9 @@ static void test_tolerated_headers(void **state)
     static const struct {
         const char *from, *to;
     } cases[] = {
-        {"\"device_loss.4\"", "\"sevice_loss.4\""},             /* claims nothing: ignored */
+        {"\"device_loss.4\"", "\"sevice_loss.4\""},             /* not a check: ignored */
         {"\\\"vocab_size\\\": 128", "\\\"vocab_size\\\":  []"}, /* not a key of the layer */
-        {"\\\"scoring_func\\\"", "\\\"scoring_Func\\\""},       /* absent: the public defaults */
+        {"\\\"scoring_func\\\"", "\\\"scoring_Func\\\""},       /* missing: public defaults */
         {"\\\"norm_topk_prob\\\"", "\\\"norm_topk_Prob\\\""},
         {"\\\"aux_loss_alpha\\\"", "\\\"aux_loss_Alpha\\\""},
         {"\\\"hidden_act\\\"", "\\\"hidden_Act\\\""},
@@ -437,7 +437,8 @@ static void test_truncated(void **state)
     free(image.bytes);
 }
 
-/* One change each in the header of batch_aux: 12 experts, 2 shared, 3 a token, hidden_size 48. */
+/* One change each in the header of batch_aux, which has 12 experts, 2 shared ones, 3 per token, and
+ * hidden_size 48. */
 static void test_broken_headers(void **state)
 {
     (void)state;
@@ -534,7 +535,7 @@ static void cut_short(void *context, const dsmoe_check *check)
     assert_int_equal(truncate(context, 1000), 0);
 }
 
-/* A file that becomes shorter meanwhile is neither right nor wrong. */
+/* A file that shrinks during the check is neither right nor wrong. */
 static void test_lost(void **state)
 {
     (void)state;
@@ -568,10 +569,10 @@ static void test_arguments(void **state)
     assert_int_equal(dsmoe_verify_layer_file(name, 1e-5, 0, NULL, NULL, &all_ok, &error),
                      DSMOE_ERROR_ARGUMENT);
     assert_false(all_ok);
-    /* Nobody needs to listen. */
+    /* The callback is optional. */
     assert_int_equal(dsmoe_verify_layer_file(name, 1e-5, 1, NULL, NULL, &all_ok, NULL), DSMOE_OK);
     assert_true(all_ok);
-    /* float32 does not meet a tolerance of nothing. */
+    /* float32 cannot meet a tolerance of 0. */
     assert_int_equal(dsmoe_verify_layer_file(name, 0, 1, NULL, NULL, &all_ok, NULL), DSMOE_OK);
     assert_false(all_ok);
 }

@@ -1,6 +1,6 @@
-/* test_verify_model.c - the reference models pass in every form, a changed number is found under its
- * name, what cannot be checked is said to be skipped, and an expected.safetensors that does not
- * belong to its model is an error that names it. Training has test_verify_training.c. */
+/* test_verify_model.c - the reference models pass in every form, a changed number is reported under its
+ * name, what cannot be checked is reported as skipped, and an expected.safetensors that does not fit its
+ * model is an error that names it. test_verify_training.c tests training. */
 #include "support.h"
 
 #include <math.h>
@@ -67,7 +67,7 @@ static void test_reference_models(void **state)
         assert_int_equal(one.n_gradients, models[i].n_gradients);
         assert_int_equal(one.n_final, models[i].n_final);
         assert_int_equal(one.n_skipped, 0);
-        assert_true(one.sum == two.sum); /* the same bits with any number of threads */
+        assert_true(one.sum == two.sum); /* the same bits for any number of threads */
     }
 }
 
@@ -114,7 +114,7 @@ static void test_other_shapes(void **state)
 {
     (void)state;
     file_image image = load_expected();
-    image_replace(&image, "\"loss\"", "\"Loss\""); /* then it is not compared but skipped */
+    image_replace(&image, "\"loss\"", "\"Loss\""); /* it is skipped then */
     image_replace(&image, "\"greedy\"", "\"Greedy\"");
     verify_outcome outcome = verify_image(&image);
     assert_int_equal(outcome.status, DSMOE_OK);
@@ -122,14 +122,14 @@ static void test_other_shapes(void **state)
     assert_int_equal(outcome.n_checks, 5 + 101);
     assert_int_equal(outcome.n_skipped, 2);
 
-    image = load_expected(); /* as is a gradient by another name */
+    image = load_expected(); /* so is a gradient with another name */
     image_replace(&image, "\"grad.model.norm.weight\"", "\"Grad.model.norm.weight\"");
     outcome = verify_image(&image);
     assert_true(outcome.all_ok);
     assert_int_equal(outcome.n_gradients, 100);
     assert_int_equal(outcome.n_skipped, 1);
 
-    image = load_expected(); /* one row of 80: the second half has other neighbours */
+    image = load_expected(); /* one row of 80 tokens: half of them get other contexts */
     image_replace(&image, "\"shape\":[2,40]", "\"shape\":[1,80]");
     outcome = verify_image(&image);
     assert_int_equal(outcome.status, DSMOE_OK);
@@ -139,7 +139,7 @@ static void test_other_shapes(void **state)
     assert_int_equal(strncmp(outcome.failed, failed, strlen(failed)), 0);
 
     static const char *const shapes[] = {"\"shape\":[16,5]", "\"shape\":[80,1]"};
-    for (size_t i = 0; i < COUNT(shapes); i++) { /* more rows than run together at once */
+    for (size_t i = 0; i < COUNT(shapes); i++) { /* more rows than one pass takes */
         image = load_expected();
         image_replace(&image, "\"shape\":[2,40]", shapes[i]);
         image_replace(&image, "\"greedy\"", "\"Greedy\"");
@@ -151,7 +151,7 @@ static void test_other_shapes(void **state)
     }
 }
 
-/* ---- files that do not belong to the model ------------------------------------------------------ */
+/* ---- files that do not fit the model ------------------------------------------------------------ */
 
 static void test_broken_headers(void **state)
 {
@@ -225,7 +225,7 @@ static void test_truncated(void **state)
     assert_non_null(strstr(outcome.error.message, path));
 }
 
-/* A model that breaks on the way: the message still says which. */
+/* A model that breaks during the check: the message still names it. */
 static void test_not_finite(void **state)
 {
     (void)state;
@@ -262,16 +262,16 @@ static void test_arguments(void **state)
                      argument);
     assert_false(all_ok);
     assert_int_equal(verify_folder("/nonexistent/model", 1).status, DSMOE_ERROR_IO);
-    /* Nobody needs to listen. */
+    /* The callback is optional. */
     assert_int_equal(dsmoe_verify_model_folder(folder, 1e-5, 1, NULL, NULL, &all_ok, NULL),
                      DSMOE_OK);
     assert_true(all_ok);
-    /* float32 does not meet a tolerance of nothing. */
+    /* float32 cannot meet a tolerance of 0. */
     assert_int_equal(dsmoe_verify_model_folder(folder, 0, 1, NULL, NULL, &all_ok, NULL), DSMOE_OK);
     assert_false(all_ok);
 }
 
-/* The model of the base folder, without an expected.safetensors yet. */
+/* The model of the base folder, without expected.safetensors. */
 static int set_up(void **state)
 {
     if (make_directory(state)) return -1;

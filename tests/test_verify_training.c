@@ -1,6 +1,6 @@
-/* test_verify_training.c - train.safetensors beside a reference model: the steps it holds are taken
- * and compared, a changed number is found under its name, and a file that cannot be what it claims
- * is an error that names it. */
+/* test_verify_training.c - train.safetensors of a reference model: its steps are run and compared, a
+ * changed number is reported under its name, and a file that contradicts itself is an error that
+ * names it. */
 #include "support.h"
 
 #include <math.h>
@@ -16,9 +16,9 @@
 #include "scratch.h"
 #include "verify_folder.h"
 
-/* In the scratch folder lie the base model and its expected.safetensors; `path` is the
- * train.safetensors beside them: the first steps of the reference, and a few weights as they are
- * after these. test_verify_model.c takes all the steps. */
+/* The scratch folder holds the base model and its expected.safetensors. `path` is the train.safetensors
+ * there: the first steps of the reference, and a few weights after these steps. test_verify_model.c runs
+ * all the steps. */
 enum { STEPS = 3, SEQUENCES = 4, LENGTH = 32, TOKENS = SEQUENCES * LENGTH };
 
 static char steps_path[400];
@@ -27,7 +27,7 @@ static const char *const final_names[] = {"model.layers.1.mlp.gate.weight", "mod
 
 static file_image load_steps(void) { return image_load(steps_path); }
 
-/* One line that names folder and file. */
+/* The message must be one line that names the folder and the file. */
 static void assert_error(file_image *image, const char *says)
 {
     verify_outcome outcome = verify_image(image);
@@ -67,7 +67,7 @@ static void test_steps(void **state)
 static void test_changed_numbers(void **state)
 {
     (void)state;
-    file_image image = load_steps(); /* each by its name */
+    file_image image = load_steps(); /* each is reported by its name */
     image_add(&image, "loss", 0, 1e-2f);
     image_add(&image, "grad_norm", STEPS - 1, -1e-2f);
     image_add(&image, "final.model.norm.weight", 47, 1e-2f);
@@ -79,7 +79,7 @@ static void test_changed_numbers(void **state)
     image_add(&image, "final.lm_head.weight", 0, NAN);
     assert_fails(&image,
                  "training loss;training aux_loss;training grad_norm;final.lm_head.weight;");
-    image = load_steps(); /* ten times the tolerance: of a loss of 5, 5e-4 */
+    image = load_steps(); /* ten times the tolerance: 5e-4 for a loss of 5 */
     image_add(&image, "loss", STEPS - 1, 2e-4f);
     assert_fails(&image, "");
     image = load_steps();
@@ -87,7 +87,7 @@ static void test_changed_numbers(void **state)
     assert_fails(&image, "training loss;");
 }
 
-/* Another rate or another token: what follows is different, what came before is not. */
+/* Another learning rate or another token changes what follows, but not what came before. */
 static void test_other_steps(void **state)
 {
     (void)state;
@@ -98,7 +98,7 @@ static void test_other_steps(void **state)
     assert_int_equal(outcome.status, DSMOE_OK);
     assert_int_equal(strncmp(outcome.failed, all, strlen(all)), 0);
     image = load_steps();
-    image_add(&image, "lr", STEPS - 1, 1e-3f); /* of the last step */
+    image_add(&image, "lr", STEPS - 1, 1e-3f); /* in the last step */
     outcome = verify_image(&image);
     assert_int_equal(outcome.status, DSMOE_OK);
     assert_int_equal(strncmp(outcome.failed, "final.", 6), 0);
@@ -113,7 +113,7 @@ static void test_other_steps(void **state)
     assert_int_equal(strncmp(outcome.failed, all, strlen(all)), 0);
 }
 
-/* ---- files that cannot be -------------------------------------------------------------------- */
+/* ---- impossible files ------------------------------------------------------------------------ */
 
 static void test_broken_headers(void **state)
 {
@@ -150,8 +150,7 @@ static void test_wrong_tokens(void **state)
     (void)state;
     static const int64_t wrong[] = {-1, 128, INT64_MIN, (int64_t)1 << 32};
     for (size_t i = 0; i < COUNT(wrong); i++) {
-        size_t at =
-            i == 1 ? STEPS * TOKENS - 1 : i; /* the last of the last step, one of the first */
+        size_t at = i == 1 ? STEPS * TOKENS - 1 : i; /* the last token of all, or a first one */
         file_image image = load_steps();
         memcpy(image_tensor(&image, "input_ids") + at * sizeof *wrong, &wrong[i], sizeof *wrong);
         char says[32];
@@ -183,14 +182,14 @@ static void test_truncated(void **state)
     }
     free(image.bytes);
     remove(path);
-    verify_outcome outcome = verify_folder(directory, 1); /* nobody has to have one */
+    verify_outcome outcome = verify_folder(directory, 1); /* the file is optional */
     assert_int_equal(outcome.status, DSMOE_OK);
     assert_true(outcome.all_ok && outcome.n_final == 0 && outcome.n_gradients == 101);
 }
 
 /* ---- the folder ------------------------------------------------------------------------------- */
 
-/* A tensor of the reference, which must be there. */
+/* A tensor of the reference, which must exist. */
 static const safetensors_tensor *take(const safetensors *reference, const char *name)
 {
     const safetensors_tensor *t = safetensors_find(reference, name);
@@ -257,10 +256,10 @@ static void write_steps(const safetensors *reference, dsmoe_trainer *trainer)
     must(safetensors_writer_finish(w, &error), &error, "the end");
 }
 
-/* ---- files that become shorter meanwhile ------------------------------------------------------ */
+/* ---- files that shrink during the check ------------------------------------------------------- */
 
 typedef struct cut {
-    const char *check, *path; /* when which file is cut */
+    const char *check, *path; /* cut `path` at this check */
 } cut;
 
 static void cut_short(void *context, const dsmoe_check *check)
@@ -284,7 +283,7 @@ static void assert_lost(const char *check, const char *name)
     assert_false(all_ok);
 }
 
-/* The second comes last: it is needed by all other tests. */
+/* The last case damages a file that all other tests need. */
 static void test_lost(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_voice_remote.c - a server elsewhere as chat and generate use it: which requests it gets for options, prompts and
- * conversations, and how texts end. */
+/* test_voice_remote.c - another server used by chat and generate: which requests it gets for options,
+ * prompts and conversations, and how texts end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 
 enum { N_ROWS = RUNNER_N_OPTIONS };
 
-/* A voice with the options of a command line. */
+/* A voice opened with the options of a command line. */
 typedef struct opened {
     runner_options options;
     option_row rows[N_ROWS];
@@ -165,7 +165,7 @@ static void the_oldest_turns_make_room(void **state)
     fake_server_free(s);
 }
 
-/* The voice's result of answering one question. */
+/* Answers one question and returns the voice's result. */
 static voice_result answer_with(const char *reply, char *limit, char *text, bool continues)
 {
     const fake_reply replies[] = {{.first = MODELS}, {.first = reply}};

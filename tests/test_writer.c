@@ -1,5 +1,5 @@
-/* test_writer.c - writing safetensors: what is written can be read, and a disk that fails leaves
- * nothing behind. write, fsync and rename are wrapped by the linker so that they fail on demand. */
+/* test_writer.c - writing safetensors: what is written can be read, and a failing disk leaves nothing
+ * behind. The linker wraps write, fsync and rename, so that a test can make them fail. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -28,7 +28,7 @@
 
 static struct {
     int write_error, fsync_error, rename_error; /* errno to fail with, or 0 */
-    int after;                                  /* successful writes before the first failure */
+    int after;                                  /* successful writes before a failure */
     size_t short_writes;                        /* the most bytes one write takes; 0: all */
     bool interrupt;                             /* every second write is interrupted */
     int n_writes;
@@ -111,7 +111,7 @@ static void assert_says(const dsmoe_error *error, dsmoe_status status, const cha
         fail_msg("'%s' does not name '%s' and say '%s'", error->message, path, words);
 }
 
-/* Two tensors, 40 bytes; the status of the first call that fails. */
+/* Writes two tensors, 40 bytes; returns the status of the first call that fails. */
 static dsmoe_status write_example(dsmoe_error *error)
 {
     static const float weights[6] = {1, -2, 3, -4, 5, -6};
@@ -162,7 +162,7 @@ static void test_round_trip(void **state)
     dsmoe_error error = {0};
     assert_int_equal(write_example(&error), DSMOE_OK);
     assert_example();
-    /* Replaces what is there. */
+    /* Replaces the existing file. */
     assert_int_equal(write_example(&error), DSMOE_OK);
     assert_example();
 }
@@ -178,7 +178,7 @@ static void test_pieces(void **state)
     declare(writer, "scalar", SAFETENSORS_U8, 0, NULL);
     declare(writer, "last", SAFETENSORS_I8, 2, (int64_t[]){2, 33});
     for (size_t i = 0, n; i < sizeof bytes; i += n) {
-        n = i + 1 < sizeof bytes - i ? i + 1 : sizeof bytes - i; /* across the tensors' borders */
+        n = i + 1 < sizeof bytes - i ? i + 1 : sizeof bytes - i; /* across tensors */
         assert_int_equal(safetensors_writer_write(writer, bytes + i, n, NULL), DSMOE_OK);
     }
     assert_int_equal(safetensors_writer_finish(writer, NULL), DSMOE_OK);
@@ -210,7 +210,7 @@ static void test_header(void **state)
     assert_string_equal(safetensors_metadata(file, "a \"quoted\" key"), "\\ \n ü");
     safetensors_close(file);
 
-    /* Any length of a header leaves the data aligned. */
+    /* The data are aligned for any length of the header. */
     for (int length = 1; length < 70; length++) {
         char name[80] = "";
         memset(name, 'x', (size_t)length);
@@ -283,7 +283,7 @@ static void test_amounts(void **state)
     declare(writer, "a", SAFETENSORS_U8, 1, (int64_t[]){4});
     assert_int_equal(safetensors_writer_write(writer, "12345", 5, &error), DSMOE_ERROR_ARGUMENT);
     assert_says(&error, DSMOE_ERROR_ARGUMENT, "1 bytes after");
-    /* What failed once stays failed. */
+    /* After a failure every later call fails. */
     assert_int_equal(safetensors_writer_write(writer, "1234", 4, &error), DSMOE_ERROR_IO);
     assert_int_equal(safetensors_writer_finish(writer, &error), DSMOE_ERROR_IO);
     assert_nothing_left();
@@ -322,7 +322,7 @@ static void test_full_disk(void **state)
             assert_nothing_left();
         }
     }
-    /* A failure leaves an older file as it was. */
+    /* A failure does not change an older file. */
     assert_int_equal(write_example(NULL), DSMOE_OK);
     disk.write_error = ENOSPC;
     disk.short_writes = 7;
@@ -373,7 +373,7 @@ static void test_file_size_limit(void **state)
     assert_nothing_left();
 }
 
-/* A link in the place of the partial file is not followed; an old partial file is overwritten. */
+/* A link in place of the partial file is not followed. An old partial file is overwritten. */
 static void test_in_the_way(void **state)
 {
     (void)state;
@@ -395,7 +395,7 @@ static void test_in_the_way(void **state)
     assert_example();
 }
 
-/* Two at the same time would write into each other's file. */
+/* Two writers at the same time would mix in the same file, so the second is refused. */
 static void test_two_writers(void **state)
 {
     (void)state;
@@ -413,7 +413,7 @@ static void test_two_writers(void **state)
     assert_non_null(fgets(text, sizeof text, file));
     fclose(file);
     assert_string_equal(text, "first");
-    assert_int_equal(partial_file_create(&second, path, &error), DSMOE_OK); /* once it is done */
+    assert_int_equal(partial_file_create(&second, path, &error), DSMOE_OK); /* it is done */
     partial_file_abandon(&second);
     remove(path);
 }
@@ -436,7 +436,7 @@ static void test_json_numbers(void **state)
                  {1e300, "1e+300"},
                  {2.5, "2.5"},
                  {1e6, "1000000"}};
-    static const char *const locales[] = {"C", "de_DE.UTF-8"}; /* the second if it is there */
+    static const char *const locales[] = {"C", "de_DE.UTF-8"}; /* if installed */
     for (size_t l = 0; l < COUNT(locales); l++) {
         setlocale(LC_NUMERIC, locales[l]);
         for (size_t i = 0; i < COUNT(cases); i++) {

@@ -1,4 +1,4 @@
-/* train_text.c - a tokenizer trained by a test on a text that it made up. */
+/* train_text.c - a tokenizer that a test trains on a made-up text. */
 #include "train_text.h"
 
 #include <stdio.h>

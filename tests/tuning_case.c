@@ -1,4 +1,4 @@
-/* tuning_case.c - a base and low-rank additions to it. */
+/* tuning_case.c - a base model and low-rank adapters for it. */
 #include "tuning_case.h"
 
 #include "support.h"

@@ -10,22 +10,22 @@ typedef struct verify_outcome {
     dsmoe_error error;
     bool all_ok;
     int n_checks, n_skipped;
-    int n_gradients, n_final; /* of the checks: those named grad.… and final.… */
-    double sum;               /* of all that was measured */
-    /* Each with a semicolon after it. */
-    char names[1024];   /* of what was checked, without the gradients and final weights */
-    char failed[32768]; /* of all that was wrong */
+    int n_gradients, n_final; /* how many checks are grad.… and final.… */
+    double sum;               /* of all measured values */
+    /* Each name is followed by a semicolon. */
+    char names[1024];   /* all checks except gradients and final weights */
+    char failed[32768]; /* all checks that failed */
 } verify_outcome;
 
-/* With a tolerance of 1e-5. */
+/* Checks a folder with a tolerance of 1e-5. */
 verify_outcome verify_folder(const char *folder, int n_threads);
 
-/* The same of the scratch folder, after its file at `path` has become this image, which is freed. */
+/* Writes this image to `path` in the scratch folder, frees it and checks the folder. */
 verify_outcome verify_image(file_image *image);
-/* Then exactly these names must fail ("" for none), and nothing be skipped. */
+/* After that exactly the names in `failed` must fail ("" for none), and none may be skipped. */
 void assert_fails(file_image *image, const char *failed);
 
-/* A file of a reference model, or with "" its folder. */
+/* The path of a reference model's file, or with "" of its folder. */
 void model_path(const char *model, const char *file, char text[512]);
 
 #endif

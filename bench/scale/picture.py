@@ -1,4 +1,4 @@
-"""picture.py - what scale.py has found, as pictures for docs/machines.md and as a table for tests/test_scale.c."""
+"""picture.py - shows the results of scale.py as a picture for docs/machines.md and as a table for tests/test_scale.c."""
 import json
 import pathlib
 import sys
@@ -15,14 +15,14 @@ def read_points():
 
 
 def typical_row(name):
-    """The same layer of the recorded ones that scale.py simulates."""
+    """The index of the recorded layer that scale.py simulates."""
     rows = (ROOT / "tests/data/scale" / name).read_text().splitlines()
     order = sorted(range(len(rows)), key=lambda i: max(map(float, rows[i].split())))
     return order[len(order) // 2]
 
 
 def write_table():
-    """One line for each point, as it was simulated."""
+    """Writes one line for each simulated point."""
     speeds = json.loads((HERE / "speed.json").read_text())
     rows = {"2b": ("loads-63.txt", typical_row("loads-63.txt")), "16b": ("loads-64.txt", typical_row("loads-64.txt"))}
     lines = [
@@ -40,7 +40,8 @@ def write_table():
 
 
 def whole_models(points, depth):
-    """Simulated steps of whole models: where two depths were simulated, the layers between have the difference each."""
+    """Simulated step times of whole models. If only two and three layers were simulated, every further layer takes the
+    difference between the two."""
     steps = {}
     for p in points:
         key = (p["model"], p["parallel"], p["ranks"], p["gbit"])

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""scale.py [--build DIR] WHAT - how far training scales: real exchange code on networks that SimGrid plays.
+"""scale.py [--build DIR] WHAT - how far training scales: dsmoe's message exchange on networks simulated by SimGrid.
 
-  speed       how fast this machine trains a layer of each model          -> speed.json
+  speed       how fast this machine trains a layer of each model           -> speed.json
   calibrate   real runs of 1, 2 and 4 ranks                                -> calibration.json
-  fit         the same simulated, beside them                              -> calibration.json
-  sweep       8 to 256 hosts on 1, 10 and 100 Gbit/s                       -> points.jsonl
-  plan        what dsmoe_scale_predict says of the same, whole models         -> plan.json
-  table       what tests/test_scale.c compares dsmoe_scale_predict with    -> tests/data/scale/simulated.txt
-  plot        the pictures of docs/machines.md (needs matplotlib)
+  fit         the same runs simulated, for comparison                      -> calibration.json
+  sweep       simulates 8 to 256 hosts on 1, 10 and 100 Gbit/s             -> points.jsonl
+  plan        predictions of dsmoe_scale_predict for whole models          -> plan.json
+  table       the table that tests/test_scale.c uses                       -> tests/data/scale/simulated.txt
+  plot        the picture in docs/machines.md (needs matplotlib)
 
-Needs SimGrid (apt-get install libsimgrid-dev) and, for calibrate, Open MPI and what bench/hosts.sh needs. sweep leaves out
-what points.jsonl has already, so it can be stopped; --most R ends it at so many hosts.
+Needs SimGrid (apt-get install libsimgrid-dev) and, for calibrate, Open MPI and everything that bench/hosts.sh needs. sweep
+skips the points that points.jsonl already has, so it can be stopped and continued; --most R limits it to R hosts.
 """
 import argparse
 import concurrent.futures
@@ -28,11 +28,12 @@ DATA = ROOT / "tests/data/scale"
 LATENCY = 50e-6
 LOADS = {"2b": "loads-63.txt", "16b": "loads-64.txt"}
 DEPTH = {"2b": 9, "16b": 28}
-BATCH, SEQ = 4, 1024  # tokens of a rank and step: 4096
+BATCH, SEQ = 4, 1024  # 4096 tokens per rank and step
 NETWORKS = (1, 10, 100)  # Gbit/s
 
-# SimGrid: nothing but what simulate.c spends counts as computing; 75 % of what a cable can carry is content, which
-# makes real runs of 2 and 4 ranks and simulated ones agree; messages over 64 KiB ask first whether the receiver is ready. Both directions of a cable are independent.
+# Settings of SimGrid: only the time that simulate.c spends explicitly counts as computing. 75 % of a cable's rate is payload;
+# with this value real and simulated runs of 2 and 4 ranks agree. Messages over 64 KiB first ask whether the receiver is ready.
+# Both directions of a cable are independent.
 SETTINGS = {
     "smpi/simulate-computation": "no",
     "smpi/privatization": "no",
@@ -53,7 +54,7 @@ SETTINGS = {
 
 
 def platform(n_ranks, bandwidth, latency, n_cores):
-    """A switch and a cable for each host; with n_cores all of them compute on one machine that has so many."""
+    """A switch and a cable for each host. If n_cores is given, all hosts compute on one machine with that many cores."""
     machine = f'<host id="machine" speed="1Gf" core="{n_cores}"/>' if n_cores else ""
     return f"""<?xml version="1.0"?>
 <!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
@@ -78,12 +79,12 @@ def simulate(build, n_ranks, gbit, words, latency=LATENCY, n_cores=0):
         command += [f"{key}={value}" for key, value in words.items() if value is not None]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        sys.exit(f"scale.py: {done.stderr.strip() or 'smpirun has failed'}")
+        sys.exit(f"scale.py: {done.stderr.strip() or 'smpirun failed'}")
     return json.loads(done.stdout[done.stdout.index("{"):])
 
 
 def speed_of(seconds, amounts):
-    """FLOP/s of the parts of a step, as dsmoe_training_speed_find has it."""
+    """FLOP/s of the parts of a step, as in dsmoe_training_speed_find."""
     return {
         "attention": amounts["attention"] / (seconds["attention"] + seconds["router"] + seconds["rest"]),
         "experts": amounts["experts"] / seconds["experts"],
@@ -110,7 +111,7 @@ CASE = {"hidden": 256, "layers": 3, "vocab-size": 4096, "batch": 8, "seq": 256}
 
 
 def case_words(folder):
-    """The configuration of dsmoe bench train with these sizes, and what it computes in a step."""
+    """The configuration of dsmoe bench train with these sizes, and the amounts of work in a step."""
     tokens, h, layers, moe, routed, k = CASE["batch"] * CASE["seq"], CASE["hidden"], CASE["layers"], 172, 63, 7
     config = {
         "vocab_size": CASE["vocab-size"], "hidden_size": h, "intermediate_size": 344, "moe_intermediate_size": moe,
@@ -144,7 +145,7 @@ def bench_train(build, n_ranks, gbit, parallel):
 
 
 def calibrate(build):
-    """Real runs. Ranks that share this machine compute as fast as two processes beside each other."""
+    """Real runs. The speed of computing is measured with two processes at the same time, because ranks share this machine."""
     with concurrent.futures.ThreadPoolExecutor() as both:
         beside = list(both.map(lambda _: bench_train(build, 1, 0, "data"), range(2)))
     with tempfile.TemporaryDirectory() as folder:
@@ -158,7 +159,7 @@ def calibrate(build):
 
 
 def fit(build):
-    """The same runs simulated."""
+    """Simulates the runs of calibrate."""
     found = json.loads((HERE / "calibration.json").read_text())
     with tempfile.TemporaryDirectory() as folder:
         words = dict(case_words(folder)[0], **found["speed"])
@@ -175,7 +176,7 @@ def fit(build):
 
 
 def typical_loads(model, folder):
-    """Of the layers that were recorded, the one in the middle by its busiest expert: all layers of a model take it."""
+    """Of the recorded layers, the median by the load of the busiest expert. All layers of a model use these loads."""
     rows = sorted((DATA / LOADS[model]).read_text().splitlines(), key=lambda row: max(map(float, row.split())))
     path = pathlib.Path(folder, LOADS[model])
     path.write_text(rows[len(rows) // 2] + "\n")
@@ -183,7 +184,7 @@ def typical_loads(model, folder):
 
 
 def points(most):
-    """Whole models on few hosts, two and three layers of them on any number, from which the whole follows."""
+    """Whole models on up to 16 hosts, and two and three layers of them on any number, from which whole models follow."""
     for n_ranks in (8, 16, 32, 64, 128, 256):
         for model in DEPTH:
             for parallel in ("data", "experts"):
@@ -214,7 +215,7 @@ def sweep(build, most):
 
 
 def predict(build):
-    """Whole models on any number of hosts like this machine, and on hosts that compute 16 times as fast."""
+    """Predicts whole models on any number of hosts like this machine, and on hosts that compute 16 times as fast."""
     speeds, lines = json.loads((HERE / "speed.json").read_text()), []
     large = {"attention": 16, "experts": 16, "head": 16, "memory": 4}
     with tempfile.TemporaryDirectory() as folder:

@@ -1,11 +1,11 @@
-/* simulate.c - one training step of many ranks on a network that SimGrid plays, beside what dsmoe_scale_predict says of
- * it. bench/scale/scale.py builds and starts it.
+/* simulate.c - one training step of many ranks on a network simulated by SimGrid, and the prediction of
+ * dsmoe_scale_predict for the same step. bench/scale/scale.py builds and starts it.
  *
- * Real: messages and their order (src/peers/mpi.c, compiled against SimGrid's MPI), their sizes, who owns what, which
- * rows travel in which rounds (src/train/outline.c, which tests/test_outline.c holds beside the calls of a real
- * trainer). Not real: computing, which takes the time that was measured on this machine; and the numbers that travel,
- * which are the same bytes for all ranks. If the platform has a host of the name "machine", all ranks compute on
- * its cores, as they do where one computer plays several. */
+ * Real: the messages, their order (src/peers/mpi.c, compiled against SimGrid's MPI) and sizes, the owners of
+ * parameters, and the rounds in which rows are sent (src/train/outline.c, which tests/test_outline.c compares
+ * with the calls of a real trainer). Not real: computing, which only takes the time measured on this machine,
+ * and the numbers that are sent, which are the same bytes for all ranks. If the platform has a host called
+ * "machine", all ranks compute on its cores, as when one computer runs several ranks. */
 #include <mpi.h>
 #include <simgrid/actor.h>
 #include <simgrid/engine.h>
@@ -20,16 +20,16 @@
 #include "peers/peers.h"
 #include "train/outline.h"
 
-/* What is asked for: words such as ranks=8 on the command line. */
+/* The arguments of the command line, such as ranks=8. */
 typedef struct request {
     char preset[32], config[512], loads[512], parallel[16];
-    double ranks; /* nothing is simulated, only said what is predicted for so many */
+    double ranks; /* > 0: only prints the prediction for this many ranks, without simulation */
     double layers, batch, seq, accumulate, recompute, waits;
-    double bandwidth, latency;               /* bytes/s, seconds: what the platform has */
+    double bandwidth, latency;               /* of the platform: bytes/s, seconds */
     double attention, experts, head, memory; /* FLOP/s; bytes/s */
 } request;
 
-/* Shared by all ranks, who are threads of one process here and take turns. */
+/* Shared by all ranks, which are threads of one process here and take turns. */
 typedef struct world {
     request asked;
     dsmoe_config config;
@@ -47,13 +47,13 @@ typedef struct rank_times {
 
 typedef struct rank_state {
     const dsmoe_peers *peers;
-    sg_host_t machine;  /* NULL: a rank has its own */
+    sg_host_t machine;  /* NULL: each rank computes on its own host */
     dsmoe_bytes *lists; /* [2, n_ranks] */
     bool under_way;
     bool *is_headed;     /* [2, n_ranks]: the first message of this call is done */
-    size_t n_begun;      /* calls */
-    double since;        /* when the last of them began */
-    outline_goods goods; /* that travel */
+    size_t n_begun;      /* number of calls begun */
+    double since;        /* when the last call began */
+    outline_goods goods; /* what the current call sends */
     rank_times times;
 } rank_state;
 
@@ -68,7 +68,7 @@ static void must(dsmoe_status status, const dsmoe_error *error)
     if (status != DSMOE_OK) give_up(error->message);
 }
 
-/* ---- what is asked for ------------------------------------------------------------------------------ */
+/* ---- the command line ------------------------------------------------------------------------------- */
 
 static void read_word(request *r, const char *word)
 {
@@ -216,12 +216,13 @@ static void spend(rank_state *s, double seconds)
     sg_exec_wait(work);
 }
 
-/* ---- messages that are done ------------------------------------------------------------------------- */
+/* ---- finished messages ------------------------------------------------------------------------------ */
 
-/* mpi.c asks MPI which of its 2 n requests are done. SimGrid's own answer takes it time in proportion to n for each message,
- * and what a test has found done stays in a list, through which it then goes for each message: hundreds of ranks would keep it
- * busy for hours. What follows asks for one request at a time, and only where the answer is known: the head of
- * mpi.c is there once both ranks have begun the call, and what comes after it needs no look before the end. */
+/* mpi.c asks MPI which of its 2 n requests are done. SimGrid needs time in proportion to n to answer this for
+ * each message. It also keeps finished requests in a list and searches it for each message. With hundreds of
+ * ranks this would take hours. The functions below ask about one request at a time, and only when the answer
+ * is known: the head of mpi.c has arrived once both ranks have begun the call, and later messages need no
+ * check before the end. */
 
 static void note_begin(rank_state *s)
 {
@@ -230,7 +231,7 @@ static void note_begin(rank_state *s)
     s->since = simgrid_get_clock();
 }
 
-/* Whether this rank and another are at the same call for so many seconds. */
+/* Whether this rank and the peer have both been in this call for that many seconds. */
 static bool is_there(const rank_state *s, int peer, double seconds)
 {
     const rank_state *other = shared.ranks[peer];
@@ -270,7 +271,7 @@ static rank_state *state_of_self(void)
 /* Instead of MPI_Testsome. */
 int simulate_testsome(int n, MPI_Request *requests, int *n_done, int *done, MPI_Status *statuses)
 {
-    const double told = 5e-4; /* seconds after which a head is there */
+    const double told = 5e-4; /* seconds after which a head has arrived */
     rank_state *s = state_of_self();
     (void)n;
     *n_done = s ? await_heads(s, told, requests, done, statuses) : 0;
@@ -284,7 +285,7 @@ int simulate_waitsome(int n, MPI_Request *requests, int *n_done, int *done, MPI_
     *n_done = s ? await_heads(s, 0, requests, done, statuses) : 0;
     if (*n_done > 0) return MPI_SUCCESS;
     *n_done = 1;
-    if (!s || awaits_head(s, requests)) { /* of ranks that are not there yet */
+    if (!s || awaits_head(s, requests)) { /* some ranks have not begun this call */
         int result = MPI_Waitany(n, requests, done, statuses);
         if (s && done[0] != MPI_UNDEFINED) s->is_headed[done[0]] = true;
         return result;
@@ -299,8 +300,8 @@ int simulate_waitsome(int n, MPI_Request *requests, int *n_done, int *done, MPI_
 
 /* ---- a rank's step ------------------------------------------------------------------------------------- */
 
-/* Training polls before each task of its threads. What matters are the first looks, after which messages travel by
- * themselves. */
+/* Training polls before each task of its threads. Only the first polls matter, because messages then proceed
+ * without further polls. So the slices between polls double. */
 static dsmoe_status run_work(void *context, outline_work work, double amount, dsmoe_error *error)
 {
     (void)error;
@@ -317,7 +318,8 @@ static dsmoe_status run_work(void *context, outline_work work, double amount, ds
     return DSMOE_OK;
 }
 
-/* A message costs a processor this much on either side. All of a call are counted at once, before the first leaves. */
+/* Processor seconds that a message costs on each side. The cost of all messages of a call is spent before the
+ * first one is sent. */
 static const double MESSAGE = 5e-6;
 static void count_message(double *n, size_t size)
 {
@@ -375,7 +377,7 @@ static dsmoe_status run_gather(void *context, outline_goods goods, const size_t 
     return status;
 }
 
-/* ---- what came out ----------------------------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------------------------------- */
 
 static dsmoe_scale predict(dsmoe_scale_options o)
 {
@@ -424,7 +426,7 @@ static void print(const rank_times *all, int n_ranks, double start)
     print_prediction();
 }
 
-/* One step, from the moment when all ranks are there. */
+/* Runs one step, which begins when all ranks are ready. */
 static void run_step(rank_state *s, rank_times *all)
 {
     const dsmoe_peers *p = s->peers;

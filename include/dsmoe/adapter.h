@@ -8,25 +8,27 @@
 extern "C" {
 #endif
 
-/* A LoRA adapter: what fine-tuning adds to some matrices of a model, W + scale·B·A. It is a folder as PEFT writes it
- * (adapter_config.json, adapter_model.safetensors) or a GGUF file as llama.cpp takes it. */
+/* A LoRA adapter: what fine-tuning adds to some matrices of a model, W + scale·B·A. It is a folder in PEFT's
+ * layout (adapter_config.json, adapter_model.safetensors) or a GGUF file in llama.cpp's. */
 typedef struct dsmoe_adapter dsmoe_adapter;
-/* Whether a path is one, by its files; what is in them is looked at by dsmoe_adapter_open. */
+/* Whether a path is an adapter, judged by the files that are there. dsmoe_adapter_open checks their
+ * content. */
 DSMOE_API bool dsmoe_adapter_is(const char *path);
-/* Checks it against the model, which must outlive it: one of another model is an error. What it cannot mean here (other
- * types of adapters than LoRA, biases, DoRA …) is refused by name. */
+/* Opens an adapter and checks it against the model, which must outlive it. An adapter made for another model
+ * is an error. So is one of a kind that is not supported (not LoRA, with biases, DoRA …); the message names
+ * the kind. */
 DSMOE_API dsmoe_status dsmoe_adapter_open(const char *path, const dsmoe_model *model,
                                           dsmoe_adapter **adapter, dsmoe_error *error);
 DSMOE_API void dsmoe_adapter_free(dsmoe_adapter *adapter);
-/* As a GGUF file if the name ends with .gguf (which a file of the same kind that is there gives way to with `replace`
- * only), else as PEFT's folder, which must be new or empty. */
+/* Writes a GGUF file if the name ends with .gguf, otherwise a PEFT folder, which must be new or empty. An
+ * existing GGUF adapter is replaced only with `replace`. */
 DSMOE_API dsmoe_status dsmoe_adapter_write(const dsmoe_adapter *adapter, const char *to,
                                            bool replace, dsmoe_error *error);
 
 typedef struct dsmoe_adapter_info {
-    const char *path;   /* valid as long as the adapter */
-    int64_t n_matrices; /* that it adapts */
-    int64_t rank;       /* the largest of them */
+    const char *path;   /* valid until the adapter is freed */
+    int64_t n_matrices; /* matrices that it changes */
+    int64_t rank;       /* the largest of any matrix */
     int64_t n_parameters;
 } dsmoe_adapter_info;
 DSMOE_API dsmoe_adapter_info dsmoe_adapter_get_info(const dsmoe_adapter *adapter);

@@ -27,9 +27,9 @@ typedef enum dsmoe_status {
     DSMOE_ERROR_MEMORY = 3,    /* out of memory, or a size that does not fit */
     DSMOE_ERROR_IO = 4,        /* a file cannot be opened, read or written */
     DSMOE_ERROR_FORMAT = 5,    /* a file's content breaks its format's rules */
-    DSMOE_ERROR_NONFINITE = 6, /* a NaN or an infinity where a number must be */
-    DSMOE_ERROR_STOPPED = 7,   /* the caller's own callback ended the work: nothing is wrong */
-    DSMOE_ERROR_PEER = 8,      /* another rank is lost, or does not fit this one */
+    DSMOE_ERROR_NONFINITE = 6, /* a NaN or an infinity where a finite number is needed */
+    DSMOE_ERROR_STOPPED = 7,   /* a callback of the caller ended the work: nothing is wrong */
+    DSMOE_ERROR_PEER = 8,      /* another rank is lost, or does not match this one */
 } dsmoe_status;
 
 typedef struct dsmoe_error {
@@ -40,11 +40,11 @@ typedef struct dsmoe_error {
 /* "ok", "bad argument", …: the kind of failure in words. */
 DSMOE_API const char *dsmoe_status_name(dsmoe_status status);
 
-/* Called now and then during long work with the share that is done; false stops the work, which ends with
- * DSMOE_ERROR_STOPPED. */
+/* Called now and then during long work: `done` of `total` is done. Returning false stops the work, which then
+ * fails with DSMOE_ERROR_STOPPED. */
 typedef bool dsmoe_progress_fn(void *context, double done, double total);
 
-/* Bytes of a path in a structure, the NUL at its end included. */
+/* Size of a path in a structure, including the NUL at its end. */
 enum { DSMOE_PATH = 1024 };
 
 #ifdef __cplusplus

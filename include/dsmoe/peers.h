@@ -1,4 +1,4 @@
-/* dsmoe/peers.h - several machines: the table of ranks, and a model whose experts are divided over them. */
+/* dsmoe/peers.h - several machines: the table of ranks, and a model whose experts are divided among them. */
 #ifndef DSMOE_PEERS_H
 #define DSMOE_PEERS_H
 
@@ -8,11 +8,11 @@
 extern "C" {
 #endif
 
-/* Ranks that work on one model together, a process each. The library knows them by this table alone; the
- * command fills it in with Open MPI. All ranks call the same functions in the same order, with sizes that
- * agree, each from one thread. Bytes arrive as they were sent: numbers are never added up on their way,
- * so that a sum has one order, whatever the number of ranks. Once a rank is lost, every call fails with
- * DSMOE_ERROR_PEER. */
+/* Ranks are processes that work on one model together. The library knows them only by this table of
+ * functions; the command fills it in with Open MPI. All ranks call the same functions in the same order, with
+ * sizes that agree, each from one thread. Bytes arrive as they were sent: numbers are not added up on the
+ * way, so the order of a sum does not depend on the number of ranks. Once a rank is lost, every call fails
+ * with DSMOE_ERROR_PEER. */
 typedef struct dsmoe_bytes {
     void *bytes;
     size_t size;
@@ -21,52 +21,55 @@ typedef struct dsmoe_peers {
     int rank, size;
     const char *host; /* the machine of this rank, for messages */
     void *context;
-    /* The largest number that any rank has. */
+    /* Gives all ranks the largest of their numbers `mine`. */
     dsmoe_status (*agree)(void *context, int64_t mine, int64_t *largest, dsmoe_error *error);
-    /* Bytes of the rank `root` to all. */
+    /* Sends bytes of the rank `root` to all. */
     dsmoe_status (*broadcast)(void *context, int root, void *bytes, size_t size,
                               dsmoe_error *error);
-    /* parts[i] of each rank i to all; this rank's own lies there already. */
+    /* Sends parts[i] of each rank i to all; this rank's own part is already there. */
     dsmoe_status (*gather)(void *context, const dsmoe_bytes *parts, dsmoe_error *error);
-    /* send[i] goes to rank i, which finds it in its receive[] at the place of this rank; nothing goes to the
-     * rank itself. Between begin and end the buffers belong to the table, and only `poll` may be called;
-     * the two lists need not last. */
+    /* Sends send[i] to rank i, which receives it in its receive[] at the index of this rank; nothing is sent
+     * to this rank itself. Between begin and end the buffers belong to the table, and only `poll` may be
+     * called. The two lists may be freed after begin. */
     dsmoe_status (*exchange_begin)(void *context, const dsmoe_bytes *send,
                                    const dsmoe_bytes *receive, dsmoe_error *error);
     dsmoe_status (*exchange_end)(void *context, dsmoe_error *error);
-    /* Called now and then between the two, so that bytes travel while this rank computes. */
+    /* Called now and then between begin and end, so that bytes travel while this rank computes. */
     void (*poll)(void *context); /* may be NULL */
 } dsmoe_peers;
 
-/* A model that no machine can hold: the routed experts of every layer are divided over the ranks, in ranges. Rank 0
- * alone has the files. It opens the model, divides it, and then runs engines over it as usual, from one thread; logits
- * have the bits of one machine. The other ranks get their experts from it, and run them until it frees the model. */
+/* A model that is too large for one machine: the routed experts of every layer are divided among the ranks,
+ * in ranges. Only rank 0 has the files. It opens the model, divides it, and then runs engines over it as
+ * usual, from one thread; logits have the same bits as on one machine. The other ranks get their experts from
+ * rank 0 and run them until it frees the model. */
 typedef struct dsmoe_rank_memory {
-    size_t experts;   /* bytes of those that the rank holds; on rank 0 they lie in the files */
-    size_t workspace; /* to run them; of rank 0 its engines' */
+    size_t experts;   /* bytes of those that the rank holds; on rank 0 they are in the files */
+    size_t workspace; /* to run them; 0 on rank 0, where engines have it */
 } dsmoe_rank_memory;
 typedef struct dsmoe_divide_options {
-    const dsmoe_peers *peers; /* NULL: alone. They must outlive the model */
-    /* That of the engines to come (dsmoe_engine_options); 0: 512. A larger one of theirs works too, in pieces, which
-     * may change the last digits for float types. */
+    const dsmoe_peers *peers; /* NULL: alone. Must outlive the model */
+    /* n_batch of the engines to come (dsmoe_engine_options); 0: 512. Engines with a larger one work too, in
+     * pieces, which may change the last digits with float types. */
     int64_t n_batch;
-    dsmoe_progress_fn *progress; /* may be NULL; counts bytes that are sent */
+    dsmoe_progress_fn *progress; /* may be NULL; counts bytes sent */
     void *context;
     dsmoe_rank_memory *memory; /* [peers->size], may be NULL: receives what each rank takes */
 } dsmoe_divide_options;
-/* On rank 0, before there is an engine. `model` NULL tells the other ranks, which wait, that there is none. If it
- * fails, all ranks have the same error, and the model is as it was. */
+/* Called on rank 0, before an engine is created. `model` NULL tells the waiting ranks that there is no model.
+ * On failure all ranks get the same error, and the model is unchanged. */
 DSMOE_API dsmoe_status dsmoe_model_divide(dsmoe_model *model, const dsmoe_divide_options *options,
                                           dsmoe_error *error);
 
 typedef struct dsmoe_follow_options {
     const dsmoe_peers *peers;
     int n_threads; /* 0: all processors */
-    /* Asked before each layer; may be NULL. True ends what rank 0 is doing with DSMOE_ERROR_STOPPED. */
+    /* Called before each layer; may be NULL. Returning true ends what rank 0 is doing with
+     * DSMOE_ERROR_STOPPED. */
     bool (*stop)(void *context);
     void *context;
 } dsmoe_follow_options;
-/* On every other rank: all that it does, to the end. Whether memory suffices is known before anything is sent. */
+/* Called on every other rank: does all of its work and returns when that is done. Memory is checked before
+ * anything is sent. */
 DSMOE_API dsmoe_status dsmoe_model_follow(const dsmoe_follow_options *options, dsmoe_error *error);
 
 #ifdef __cplusplus

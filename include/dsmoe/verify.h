@@ -13,9 +13,9 @@ typedef struct dsmoe_check {
     const char *name; /* "infer y", "grad.gate.weight", … */
     double max_abs;   /* largest absolute difference */
     double max_rel;   /* the same over the largest magnitude of the expected tensor */
-    double tolerance; /* what it may be: ten times the given one after steps of the optimizer */
+    double tolerance; /* largest max_rel allowed; ten times the given one after optimizer steps */
     bool ok;
-    bool skipped; /* expected in the file but not checked: neither right nor wrong */
+    bool skipped; /* in the file but not checked: neither right nor wrong */
 } dsmoe_check;
 typedef void dsmoe_check_fn(void *context, const dsmoe_check *check);
 
@@ -26,9 +26,9 @@ DSMOE_API dsmoe_status dsmoe_verify_layer_file(const char *path, double toleranc
                                                dsmoe_check_fn *report, void *context, bool *all_ok,
                                                dsmoe_error *error);
 
-/* The same for a folder with a model and its expected.safetensors: logits of the whole prompt, in
- * odd pieces and token by token, loss, balance loss, greedy continuation and gradients; and the steps of
- * training in a train.safetensors, if there is one. What cannot be checked is reported with `skipped`. */
+/* The same for a folder with a model and its expected.safetensors: logits of the whole prompt, in odd pieces
+ * and token by token, loss, balance loss, greedy continuation and gradients; and the training steps of
+ * train.safetensors, if there is one. Tensors that cannot be checked are reported with `skipped`. */
 DSMOE_API dsmoe_status dsmoe_verify_model_folder(const char *path, double tolerance, int n_threads,
                                                  dsmoe_check_fn *report, void *context,
                                                  bool *all_ok, dsmoe_error *error);

@@ -17,7 +17,7 @@ static dsmoe_status out_of_memory(const dsmoe_adapter *a, dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", a->path);
 }
 
-/* ---- what can be adapted ----------------------------------------------------------------------- */
+/* ---- slots ------------------------------------------------------------------------------------- */
 
 static dsmoe_status add_slot(void *context, const weight_spec *spec, dsmoe_error *error)
 {
@@ -44,7 +44,7 @@ static dsmoe_status add_slot(void *context, const weight_spec *spec, dsmoe_error
     return DSMOE_OK;
 }
 
-/* Both lists have the order of the walk, but a model of a GGUF file may have kv_b_proj in two halves. */
+/* Both lists are in the order of weights_each, but a GGUF model may have two halves instead of kv_b_proj. */
 static void number_slots(dsmoe_adapter *a)
 {
     const dsmoe_model *m = a->model;
@@ -73,7 +73,7 @@ dsmoe_status adapter_create(const dsmoe_model *model, const char *path, dsmoe_ad
         dsmoe_adapter_free(a);
         return status;
     }
-    a->capacity = 0; /* of items from here on */
+    a->capacity = 0; /* now for items */
     number_slots(a);
     *made = a;
     return DSMOE_OK;
@@ -121,7 +121,7 @@ adapter_item *adapter_item_of(dsmoe_adapter *a, adapter_slot *slot)
 
 /* ---- numbers ----------------------------------------------------------------------------------- */
 
-enum { SOME = 256 }; /* numbers that are looked at together */
+enum { SOME = 256 }; /* numbers that are widened together */
 
 static bool all_finite(dsmoe_dtype type, const void *numbers, int64_t n)
 {
@@ -183,19 +183,20 @@ static dsmoe_status check_item(const dsmoe_adapter *a, const adapter_item *item,
 {
     const adapter_slot *slot = item->slot;
     if (!item->a || !item->b)
-        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: of %s it has %c but not %c", a->path,
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: for %s it has %c but not %c", a->path,
                            slot->name, item->a ? 'A' : 'B', item->a ? 'B' : 'A');
     if (!all_finite(item->a_type, item->a, item->rank * slot->n_in) ||
         !all_finite(item->b_type, item->b, slot->n_out * item->rank) ||
         !all_finite(DSMOE_F32, &item->scale, 1))
         return status_fail(error, DSMOE_ERROR_NONFINITE,
-                           "%s: what it adds to %s has a NaN or an infinity", a->path, slot->name);
+                           "%s: the numbers for %s contain a NaN or an infinity", a->path,
+                           slot->name);
     return DSMOE_OK;
 }
 
 /* ---- the table --------------------------------------------------------------------------------- */
 
-/* Where the next numbers of the adapter go. */
+/* Takes memory for n numbers. As long as there is none, counts them and returns NULL. */
 static void *take(dsmoe_adapter *a, dsmoe_dtype type, int64_t n)
 {
     void *at = a->memory ? (char *)a->memory + a->memory_used : NULL;
@@ -214,7 +215,7 @@ static void *take_b(dsmoe_adapter *a, const adapter_item *item)
                 moe_parts(item->slot->n_out, PANEL_COLUMNS) * PANEL_COLUMNS * item->rank);
 }
 
-/* All numbers get one piece of memory: in huge pages a token's share of them is read without page walks. */
+/* All numbers get one allocation: in huge pages a token reads its share of them without page walks. */
 static dsmoe_status take_memory(dsmoe_adapter *a, dsmoe_error *error)
 {
     for (int64_t i = 0; i < a->n_items; i++) {
@@ -227,7 +228,7 @@ static dsmoe_status take_memory(dsmoe_adapter *a, dsmoe_error *error)
     return a->memory ? DSMOE_OK : out_of_memory(a, error);
 }
 
-/* B as products take it. */
+/* Copies B into panels, the layout that products read. */
 static void lay_in_panels(const adapter_item *item, unsigned char *panels)
 {
     int64_t rank = item->rank, size = dtype_bytes(item->b_type, 1);
@@ -250,7 +251,7 @@ static void move_item(dsmoe_adapter *a, adapter_item *item)
     item->b = panels;
 }
 
-/* An addition of zeros is none: the model's own bits stay. */
+/* An item that adds only zeros stays out of the table, so that the model's own bits do not change. */
 static void enter_item(dsmoe_adapter *a, adapter_item *item)
 {
     const adapter_slot *slot = item->slot;
@@ -271,7 +272,7 @@ dsmoe_status adapter_finish(dsmoe_adapter *a, dsmoe_error *error)
     a->table = (adapter){.of = a->of, .n = (int64_t)a->model->n_tensors + 1};
     for (int64_t i = 0; i < a->n_items; i++) STATUS_TRY(check_item(a, &a->items[i], error));
     STATUS_TRY(take_memory(a, error));
-    for (int64_t i = 0; i < a->n_slots; i++) /* in the order that a pass meets them */
+    for (int64_t i = 0; i < a->n_slots; i++) /* in the order of a pass */
         if (a->slots[i].item >= 0) enter_item(a, &a->items[a->slots[i].item]);
     return DSMOE_OK;
 }

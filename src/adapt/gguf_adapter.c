@@ -16,15 +16,15 @@ static dsmoe_status out_of_memory(const char *path, dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
 }
 
-/* Row `row` of a tensor in a GGUF file is this one of the public layout. */
+/* The row of the public layout that is row `row` of a tensor in a GGUF file. */
 static int64_t public_row(const dsmoe_model *model, const adapter_slot *slot, int64_t row)
 {
     return slot->place.permuted ? gguf_source_row(config_head_dim(&model->config), row) : row;
 }
 
-/* ---- reading: what the file says --------------------------------------------------------------- */
+/* ---- reading: metadata ------------------------------------------------------------------------- */
 
-/* "deepseek" and "deepseek2" are two families with the same names of tensors. */
+/* The two families "deepseek" and "deepseek2" have the same names of tensors. */
 static const char *architecture_of(const dsmoe_model *model)
 {
     return config_is_latent(&model->config) ? "deepseek2" : "deepseek";
@@ -57,7 +57,7 @@ static dsmoe_status check_words(const gguf *file, const dsmoe_model *model, doub
         gguf_get_array(file, "adapter.alora.invocation_tokens", GGUF_U32, &tokens, &found, error));
     if (found)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: it begins with certain tokens only (adapter.alora), which is not "
+                           "%s: it applies only after certain tokens (adapter.alora), which is not "
                            "supported",
                            gguf_path(file));
     return gguf_get_float(file, "adapter.lora.alpha", alpha, NULL, error);
@@ -81,7 +81,7 @@ static const gguf_tensor *find_half(const reader *r, const adapter_slot *slot, c
     return found;
 }
 
-/* Whether a half is [slices, rows, columns], without the first for one that is not stacked. */
+/* Checks that A or B is [slices, rows, columns], or [rows, columns] if it is not stacked. */
 static dsmoe_status check_half(const reader *r, const adapter_slot *slot, const gguf_tensor *t,
                                int64_t n_rows, int64_t n_columns, dsmoe_error *error)
 {
@@ -95,7 +95,7 @@ static dsmoe_status check_half(const reader *r, const adapter_slot *slot, const 
         return status_fail(
             error, DSMOE_ERROR_FORMAT,
             "%s: tensor %s does not have the shape that the model needs, [%lld, %lld]%s: "
-            "it was made for another one",
+            "it was made for another model",
             r->adapter->path, t->name, (long long)n_rows, (long long)n_columns,
             stacked ? " of each expert" : "");
     if (dtype_is_block(t->type))
@@ -105,7 +105,7 @@ static dsmoe_status check_half(const reader *r, const adapter_slot *slot, const 
     return DSMOE_OK;
 }
 
-/* The slice of a half; its rows go where `place` says. */
+/* A slice of A or B. Rows of B are put in the public order. NULL: no memory. */
 static void *read_slice(const reader *r, const adapter_slot *slot, const gguf_tensor *t,
                         int64_t n_rows, int64_t n_columns, bool is_b)
 {
@@ -122,7 +122,7 @@ static void *read_slice(const reader *r, const adapter_slot *slot, const gguf_te
     return out;
 }
 
-/* An expert whose slices are both zeros is one that is not adapted. */
+/* An expert whose slices are both zeros is not adapted. */
 static dsmoe_status keep_halves(reader *r, adapter_slot *slot, adapter_item halves,
                                 dsmoe_error *error)
 {
@@ -145,7 +145,7 @@ static dsmoe_status read_slot(reader *r, adapter_slot *slot, dsmoe_error *error)
     const gguf_tensor *a = find_half(r, slot, ".lora_a"), *b = find_half(r, slot, ".lora_b");
     if (!a && !b) return DSMOE_OK;
     if (!a || !b)
-        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: %s is there without its lora_%c",
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: %s has no matching lora_%c",
                            r->adapter->path, (a ? a : b)->name, a ? 'b' : 'a');
     int64_t rank = a->n_dims > 1 ? a->shape[a->n_dims - 2] : 0;
     if (slot->role != WEIGHT_LINEAR || !strcmp(slot->name, "model.embed_tokens.weight"))
@@ -170,7 +170,7 @@ static dsmoe_status check_all_used(const reader *r, dsmoe_error *error)
         if (!r->used[i])
             return status_fail(error, DSMOE_ERROR_FORMAT,
                                "%s: tensor %s adapts nothing that the model has: it was made for "
-                               "another one",
+                               "another model",
                                r->adapter->path, gguf_at(r->file, i)->name);
     return DSMOE_OK;
 }
@@ -214,7 +214,7 @@ bool adapter_is_gguf(const char *path)
 
 /* ---- writing ----------------------------------------------------------------------------------- */
 
-/* A tensor of the base in the file, with its slices; experts of a layer follow each other by slot. */
+/* A tensor of the base in the file, with its slices. The slots of a layer's experts are consecutive. */
 typedef struct target {
     const adapter_slot *first;
     int64_t n_slices, rank; /* the largest of the slices */
@@ -233,16 +233,16 @@ static const adapter_item *item_of(const dsmoe_adapter *a, const adapter_slot *s
     return slot->item >= 0 ? &a->items[slot->item] : NULL;
 }
 
-/* The slot of another expert, of the same projection. */
+/* The slot of the same projection of another expert. */
 static const adapter_slot *slice_of(const target *t, int64_t slice)
 {
-    return t->first + 3 * slice; /* gate_proj, up_proj and down_proj of one, then of the next */
+    return t->first + 3 * slice; /* each expert has gate_proj, up_proj and down_proj */
 }
 
 static void list_target(writing *w, const adapter_slot *slot)
 {
     target t = {.first = slot, .n_slices = 1};
-    if (slot->place.expert > 0) return; /* the first one stands for all */
+    if (slot->place.expert > 0) return; /* the first expert stands for all */
     t.n_slices = gguf_place_slices(&w->adapter->model->config, &slot->place);
     for (int64_t i = 0; i < t.n_slices; i++) {
         const adapter_item *item = item_of(w->adapter, slice_of(&t, i));
@@ -258,10 +258,11 @@ static dsmoe_status list_targets(writing *w, dsmoe_error *error)
     if (!w->targets) return out_of_memory(a->path, error);
     for (int64_t i = 0; i < a->n_slots; i++) {
         if (a->slots[i].item >= 0 && strstr(a->slots[i].name, ".kv_b_proj."))
-            return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                               "%s: it adapts %s, which GGUF files have in two halves; dsmoe merge "
-                               "makes a model of base and adapter",
-                               a->path, a->slots[i].name);
+            return status_fail(
+                error, DSMOE_ERROR_ARGUMENT,
+                "%s: it adapts %s, which GGUF files have in two halves; use dsmoe merge "
+                "to make a model of the base and the adapter",
+                a->path, a->slots[i].name);
         list_target(w, &a->slots[i]);
     }
     w->alpha = 1; /* of the first item, unless its factor is 0 */
@@ -269,13 +270,13 @@ static dsmoe_status list_targets(writing *w, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* The file has one alpha: what a slice's own factor has beyond it is B's. */
+/* The file has one alpha. The rest of a slice's own factor is multiplied into B. */
 static float factor_of(const writing *w, const target *t, const adapter_item *item)
 {
     return (float)((double)item->scale * (double)t->rank / w->alpha);
 }
 
-/* The type that all slices have, if it holds their numbers; else float32. */
+/* The type that all slices have, if it holds their numbers; otherwise float32. */
 static dsmoe_dtype half_type(const writing *w, const target *t, bool is_a)
 {
     const adapter_item *first = NULL;
@@ -286,7 +287,7 @@ static dsmoe_dtype half_type(const writing *w, const target *t, bool is_a)
         bool same = is_a ? item->a_type == first->a_type : item->b_type == first->b_type;
         if (!same || (!is_a && factor_of(w, t, item) != 1.0f)) return DSMOE_F32;
     }
-    return is_a ? first->a_type : first->b_type; /* a target has an item */
+    return is_a ? first->a_type : first->b_type; /* a target has at least one item */
 }
 
 static dsmoe_status declare_half(const writing *w, const target *t, bool is_a, dsmoe_error *error)
@@ -301,7 +302,7 @@ static dsmoe_status declare_half(const writing *w, const target *t, bool is_a, d
                                shape + !stacked, error);
 }
 
-/* Rows of A that the slice does not have are zeros. */
+/* Rows of A beyond the slice's own rank stay zero. */
 static void fill_a(const target *t, const adapter_item *item, float *out)
 {
     adapter_a(item, 0, 0, item->rank * t->first->n_in, out);

@@ -1,7 +1,7 @@
 /* peft.c - PEFT's folder: reading and writing.
  *
- * A tensor of the weights is "base_model.model." + a module's name + ".lora_A.weight", [rank, in], or ".lora_B.weight",
- * [out, rank]. */
+ * The tensors of a module are "base_model.model." + its name + ".lora_A.weight", [rank, in], and +
+ * ".lora_B.weight", [out, rank]. */
 #include "adapt/peft.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && !strcmp(text + n - m, end);
 }
 
-/* The module that a tensor is of; false if its name has not that form. */
+/* Finds a tensor's module; false if the tensor's name does not have that form. */
 static bool split_name(const char *name, char module[NAME], bool *is_a)
 {
     *is_a = ends_with(name, A_SUFFIX);
@@ -54,7 +54,7 @@ static dsmoe_status find_slot(const dsmoe_adapter *a, const char *tensor, const 
     if (!*slot)
         return status_fail(error, DSMOE_ERROR_FORMAT,
                            "%s: it adapts %s, which the model does not have: it was made for "
-                           "another one",
+                           "another model",
                            a->path, module);
     if ((*slot)->role == WEIGHT_LINEAR && strcmp(module, "model.embed_tokens")) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_FORMAT, "%s: tensor %s: adapters of %s are not supported",
@@ -62,7 +62,7 @@ static dsmoe_status find_slot(const dsmoe_adapter *a, const char *tensor, const 
                        (*slot)->role == WEIGHT_ROUTER ? "routers" : "the embedding");
 }
 
-/* One of the two matrices of an item. */
+/* Reads A or B of an item. */
 static dsmoe_status read_half(const dsmoe_adapter *a, const safetensors_tensor *t,
                               adapter_item *item, bool is_a, dsmoe_error *error)
 {
@@ -77,7 +77,7 @@ static dsmoe_status read_half(const dsmoe_adapter *a, const safetensors_tensor *
                            (long long)n_columns);
     dsmoe_dtype *type = is_a ? &item->a_type : &item->b_type;
     void **to = is_a ? &item->a : &item->b;
-    bool as_it_is = safetensors_dtype_as(t->dtype, type); /* else float32 is the nearest */
+    bool as_it_is = safetensors_dtype_as(t->dtype, type); /* otherwise float32 */
     if (!as_it_is) *type = DSMOE_F32;
     *to = malloc((size_t)dtype_bytes(*type, (int64_t)t->n_elements));
     if (!*to) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", a->path);
@@ -146,8 +146,8 @@ dsmoe_status peft_read(dsmoe_adapter *a, dsmoe_error *error)
 /* An item of the folder. */
 typedef struct put_item {
     const adapter_slot *slot;
-    low_rank low;               /* rows of B lie as the model's */
-    dsmoe_dtype a_type, b_type; /* that they are written in */
+    low_rank low;               /* rows of B are in the model's order */
+    dsmoe_dtype a_type, b_type; /* to write them in */
 } put_item;
 
 typedef struct put_folder {
@@ -270,7 +270,7 @@ static dsmoe_status write_a(safetensors_writer *writer, const put_item *item, ds
     return DSMOE_OK;
 }
 
-/* Row `row` of the model, wherever it lies. */
+/* Row `row` in the model's order, from low->b or from the panels. */
 static dsmoe_status write_b_row(safetensors_writer *writer, const put_item *item, int64_t row,
                                 dsmoe_error *error)
 {

@@ -7,32 +7,31 @@
 #define PEFT_CONFIG "adapter_config.json"
 #define PEFT_WEIGHTS "adapter_model.safetensors"
 
-/* What adapter_config.json says. Patterns are of names such as "model.layers.0.self_attn.q_proj". */
+/* The contents of adapter_config.json. Patterns match names such as "model.layers.0.self_attn.q_proj". */
 typedef struct peft_config peft_config;
 dsmoe_status peft_config_parse(const char *text, size_t length, const char *source,
                                peft_config **config, dsmoe_error *error);
 void peft_config_free(peft_config *config); /* NULL is allowed */
-/* The rank that a module should have, and the factor of its addition. A module that target_modules does not name is an
- * error. */
+/* The rank of a module and the factor of its addition. Fails if target_modules does not name the module. */
 dsmoe_status peft_config_of(const peft_config *config, const char *module, int64_t *rank,
                             float *scale, dsmoe_error *error);
 
-/* Fills in the adapter from its path. */
+/* Reads the adapter from its path. */
 dsmoe_status peft_read(dsmoe_adapter *adapter, dsmoe_error *error);
 
-/* What a folder says beside the numbers. */
+/* Settings for the folder in addition to the numbers. */
 typedef struct peft_words {
     const char *base;    /* base_model_name_or_path; NULL: null */
-    double lora_dropout; /* that it was trained with */
+    double lora_dropout; /* as in its training */
     bool use_rslora;     /* the scale is alpha/√rank */
-    dsmoe_dtype dtype;   /* a plain one, of what peft_write_table writes */
+    dsmoe_dtype dtype;   /* the plain type that peft_write_table writes */
 } peft_words;
 
-/* Writes an adapter into a folder, which is made if need be; files of the same names give way. The weights come first:
- * a folder with an adapter_config.json has all of it. `words` may be NULL. */
+/* Writes an adapter into a folder, which is made if necessary; files of the same names are replaced. The
+ * weights come first, so a folder with an adapter_config.json is complete. `words` may be NULL. */
 dsmoe_status peft_write(const dsmoe_adapter *adapter, const char *folder, const peft_words *words,
                         dsmoe_error *error);
-/* The same of a table of products (moe/low_rank.h), such as a trainer's, over a model: rows of B lie as the model's. */
+/* The same for a table (moe/low_rank.h), such as a trainer's. Rows of B are in the model's order. */
 dsmoe_status peft_write_table(const adapter *table, const dsmoe_model *model, const char *folder,
                               const peft_words *words, dsmoe_error *error);
 

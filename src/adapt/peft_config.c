@@ -1,5 +1,5 @@
-/* peft_config.c - adapter_config.json: what is adapted how. What changes an adapter's meaning and is not supported is
- * refused by name. */
+/* peft_config.c - adapter_config.json: which modules are adapted, and how. A setting that changes an
+ * adapter's meaning and is not supported is refused by name. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ struct peft_config {
     int64_t r;
     double lora_alpha;
     bool use_rslora;
-    patterns targets; /* names, or the one expression */
+    patterns targets; /* names, or a single expression */
     bool targets_are_one, has_targets;
     patterns ranks, alphas;
 };
@@ -40,14 +40,14 @@ static dsmoe_status refuse(const peft_config *c, const char *key, const char *wh
     return status_fail(error, DSMOE_ERROR_CONFIG, "%s: \"%s\" %s", c->source, key, why);
 }
 
-/* NULL if it is absent or null. */
+/* NULL if the member is absent or null. */
 static const json_node *member(const json_node *root, const char *key)
 {
     const json_node *node = json_node_member(root, key);
     return node && json_node_kind(node) != JSON_KIND_NULL ? node : NULL;
 }
 
-/* Whether a value says nothing: absent, null, false, or empty. */
+/* Whether a value has no effect: absent, null, false, or empty. */
 static bool says_nothing(const json_node *node)
 {
     if (!node) return true;
@@ -79,7 +79,7 @@ static dsmoe_status check_rank(const peft_config *c, const char *key, double val
     return refuse(c, key, "must be a rank: a whole number from 1 to 65536", error);
 }
 
-/* ---- what is not supported --------------------------------------------------------------------- */
+/* ---- unsupported settings ---------------------------------------------------------------------- */
 
 static dsmoe_status check_start(const peft_config *c, const json_node *root, dsmoe_error *error)
 {
@@ -197,7 +197,7 @@ static dsmoe_status read_patterns(const peft_config *c, const json_node *root, c
     return json_node_each(node, read_pattern, &r, error);
 }
 
-/* ---- all of it --------------------------------------------------------------------------------- */
+/* ---- the whole file ---------------------------------------------------------------------------- */
 
 static dsmoe_status read_config(peft_config *c, const json_node *root, dsmoe_error *error)
 {
@@ -254,9 +254,9 @@ void peft_config_free(peft_config *c)
     free(c);
 }
 
-/* ---- of a module ------------------------------------------------------------------------------- */
+/* ---- modules ----------------------------------------------------------------------------------- */
 
-/* Whether the whole name fits; with `or_end`, or what follows a point in it. */
+/* Whether an expression matches the whole name or, with `or_end`, everything after a point in it. */
 static dsmoe_status fits(const char *text, const char *module, bool or_end, bool *fit,
                          dsmoe_error *error)
 {
@@ -277,7 +277,7 @@ static dsmoe_status fits(const char *text, const char *module, bool or_end, bool
     return status;
 }
 
-/* The text itself, or a point and the text at the end. */
+/* Whether a module is `text`, or ends with a point and `text`. */
 static bool is_name(const char *text, const char *module)
 {
     size_t n = strlen(text), m = strlen(module);
@@ -295,7 +295,7 @@ static dsmoe_status is_target(const peft_config *c, const char *module, bool *fo
     return DSMOE_OK;
 }
 
-/* The first pattern that fits changes *value. A plain name needs no expression. */
+/* Sets *value from the first pattern that fits. A plain name is compared without an expression. */
 static dsmoe_status apply(const patterns *list, const char *module, double *value,
                           dsmoe_error *error)
 {

@@ -1,8 +1,8 @@
 /* arena.h - one layout function measures and places.
  *
- * A function that takes its arrays from an arena runs twice: over an arena without memory it only
- * adds up sizes, over one with memory it hands out the places. So a layout is written once, and its
- * size can be asked before any memory exists. */
+ * A function that takes its arrays from an arena is called twice. With an arena without memory it only adds
+ * up sizes; with memory, it gets the places of the arrays. So each layout is written once, and its size is
+ * known before any memory is allocated. */
 #ifndef DSMOE_BASE_ARENA_H
 #define DSMOE_BASE_ARENA_H
 
@@ -19,10 +19,10 @@ typedef struct arena {
 /* An arena over memory of any alignment; NULL measures. */
 arena arena_over(void *memory);
 
-/* count·size bytes on a cache line of their own; NULL while measuring. */
+/* Takes count·size bytes, beginning at a cache line; NULL while measuring. */
 void *arena_take(arena *a, int64_t count, size_t size);
 
-/* What must be allocated for all that was taken, whatever its alignment; 0 if it cannot fit. */
+/* How many bytes to allocate, at any alignment, for all that was taken; 0 if that is too large. */
 size_t arena_size(const arena *a);
 
 #endif

@@ -1,4 +1,4 @@
-/* checked.h - size arithmetic that cannot wrap: false when the result does not fit. */
+/* checked.h - size arithmetic that cannot wrap. Functions return false if the result does not fit. */
 #ifndef DSMOE_BASE_CHECKED_H
 #define DSMOE_BASE_CHECKED_H
 

@@ -1,8 +1,8 @@
-/* dtype.h - how numbers of a weight are stored: the one table of types. A new type is a row here,
- * its kernels (kernels.h) and its quantiser (quantize.h).
+/* dtype.h - how the numbers of a weight are stored: the table of types.
  *
- * Numbers come in blocks: 1 for plain types, otherwise 32 or 256 that share their scales. A row of a
- * matrix is a whole number of blocks. */
+ * A new type needs a row here, kernels (kernels.h) and a quantiser (quantize.h). Numbers come in blocks: of 1
+ * for plain types, otherwise of 32 or 256 that share their scales. A row of a matrix is a whole number of
+ * blocks. */
 #ifndef DSMOE_BASE_DTYPE_H
 #define DSMOE_BASE_DTYPE_H
 
@@ -13,14 +13,14 @@
 
 typedef struct dtype_info {
     const char *name;
-    int block;     /* numbers of a block */
-    int bytes;     /* of a block */
+    int block;     /* numbers in a block */
+    int bytes;     /* bytes of a block */
     int gguf_type; /* its number in GGUF files */
 } dtype_info;
 
 enum { N_DTYPES = DSMOE_N_DTYPES };
 
-/* By dsmoe_dtype. In the header, so that sizes of known types are constants to the compiler. */
+/* By dsmoe_dtype. It is in the header so that sizes of known types are constants for the compiler. */
 static const dtype_info dtype_table[N_DTYPES] = {
     [DSMOE_F32] = {"f32", 1, 4, 0},        [DSMOE_F16] = {"f16", 1, 2, 1},
     [DSMOE_BF16] = {"bf16", 1, 2, 30},     [DSMOE_Q8_0] = {"q8_0", 32, 34, 8},

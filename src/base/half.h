@@ -1,5 +1,5 @@
-/* half.h - the 16-bit floating-point types as bits: to float32 and back. Straight code without
- * calls, so that loops over it are vectorised. */
+/* half.h - the 16-bit floating-point types as bits: to float32 and back. It is straight-line code, so that
+ * compilers vectorise loops over it. */
 #ifndef DSMOE_BASE_HALF_H
 #define DSMOE_BASE_HALF_H
 
@@ -24,22 +24,21 @@ static inline float half_float(uint32_t bits)
 static inline float half_from_f16(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
-    /* In the middle the same bits with another bias: 15 becomes 127. */
+    /* Normal numbers have the same bits with another bias: 15 becomes 127. */
     uint32_t normal = (magnitude << 13) + (112u << 23);
-    /* Beyond the largest the exponent is all ones here as well. */
+    /* For infinity and NaN, the exponent must be all ones here too. */
     uint32_t large = normal + (112u << 23);
-    /* A multiple of 2^-24 is what the last bits add to 0.5. */
+    /* The last bit of 0.5 is worth 2^-24, so adding the bits to it gives 0.5 plus the number. */
     uint32_t small = half_bits(half_float(half_bits(0.5f) + magnitude) - 0.5f);
     uint32_t bits = magnitude < 0x0400 ? small : magnitude < 0x7c00 ? normal : large;
     return half_float(sign | bits);
 }
 
-/* Rounded to nearest, ties to even. What is too large becomes infinite; a NaN stays one. */
+/* Rounds to nearest, ties to even. Numbers that are too large become infinite; NaN stays NaN. */
 static inline uint16_t half_to_f16(float value)
 {
     uint32_t bits = half_bits(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-    /* A fraction that rounds up to the next power of two carries into the exponent, as it
-     * should. */
+    /* If a fraction rounds up to the next power of two, it carries into the exponent, as it should. */
     uint32_t odd = magnitude >> 13 & 1;
     uint32_t normal = (magnitude - (112u << 23) + 0xfff + odd) >> 13;
     /* Below 2^-14 the addition rounds to a multiple of 2^-24. */
@@ -51,7 +50,7 @@ static inline uint16_t half_to_f16(float value)
 
 static inline float half_from_bf16(uint16_t half) { return half_float((uint32_t)half << 16); }
 
-/* Rounded to nearest, ties to even; a NaN stays one. */
+/* Rounds to nearest, ties to even; NaN stays NaN. */
 static inline uint16_t half_to_bf16(float value)
 {
     uint32_t bits = half_bits(value);
@@ -59,7 +58,7 @@ static inline uint16_t half_to_bf16(float value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* The float16 at an address that needs no alignment. Blocks are little-endian. */
+/* Reads a little-endian float16 at any address, as blocks have them. */
 static inline float half_load_f16(const void *at)
 {
     const uint8_t *byte = at;

@@ -1,5 +1,5 @@
-/* hash.c - the one file that knows libxxhash. Its functions are compiled into this file, so there is
- * nothing to link with and the state has the size that is declared in hash.h. */
+/* hash.c - the only file that uses libxxhash. Its functions are compiled into this file, so there is nothing
+ * to link with, and the state has the size that hash.h declares. */
 #include "base/hash.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 _Static_assert(sizeof(XXH64_state_t) == sizeof((hash_state){0}.xxh64), "hash.h gives it this room");
 
-/* hash.h must not name the type, so the state is copied there and back: 88 bytes. */
+/* hash.h cannot name the type of the state, so its 88 bytes are copied to and from the type in each call. */
 static XXH64_state_t load(const hash_state *h)
 {
     XXH64_state_t state;

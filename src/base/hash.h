@@ -1,7 +1,9 @@
-/* hash.h - a 64-bit hash of content: two texts, files or rows of tokens with the same number are the
- * same for all practical purposes. It is XXH64 of libxxhash: fast (several gigabytes a second on one
- * thread) and made against accidents, not against an adversary. Numbers go into files, so a file says
- * which function its numbers are of. */
+/* hash.h - a 64-bit hash of content: texts, files or rows of tokens with the same hash are the same for all
+ * practical purposes.
+ *
+ * It is XXH64 of libxxhash. That is fast (several gigabytes a second on one thread), and safe against
+ * accidents but not against an adversary. Hashes are written to files, and these files say which function
+ * made them. */
 #ifndef DSMOE_BASE_HASH_H
 #define DSMOE_BASE_HASH_H
 
@@ -11,11 +13,11 @@
 #include "base/hash_old.h"
 
 typedef enum hash_kind {
-    HASH_XXH64, /* what is written */
+    HASH_XXH64, /* in files that this version writes */
     HASH_OLD,   /* in files of earlier versions */
 } hash_kind;
 
-/* A hash in the making. */
+/* A hash that is being computed. */
 typedef struct hash_state {
     hash_kind kind;
     union {
@@ -24,15 +26,15 @@ typedef struct hash_state {
     };
 } hash_state;
 
-/* Another seed, another hash. */
+/* Begins a hash. Different seeds give different hashes. */
 void hash_begin(hash_state *h, uint64_t seed);
 void hash_begin_as(hash_state *h, hash_kind kind, uint64_t seed);
-/* However the bytes are divided among calls, the hash is the same. */
+/* Adds bytes. The hash does not depend on how they are divided among calls. */
 void hash_add(hash_state *h, const void *bytes, size_t size);
 void hash_add_number(hash_state *h, uint64_t number);
-uint64_t hash_end(const hash_state *h); /* more may be added after it */
+uint64_t hash_end(const hash_state *h); /* more can be added afterwards */
 
-/* All of the above for bytes that lie in one piece. */
+/* The hash of bytes that are in one piece. */
 uint64_t hash_bytes(const void *bytes, size_t size, uint64_t seed);
 uint64_t hash_bytes_as(hash_kind kind, const void *bytes, size_t size, uint64_t seed);
 

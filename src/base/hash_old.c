@@ -1,10 +1,10 @@
 /* hash_old.c - the hash in files of earlier versions. It must never change.
  *
- * Eight lanes take every eighth word of the input, so that a processor has eight multiplications to
- * overlap. One step, lane = rotate(lane ^ word) * odd, can be undone for a given word and for a given
- * lane: no two words lead a lane to the same value, and no difference dies out on its way through later
- * words. The multiplication carries differences upwards and the rotation brings them down again. At the
- * end the lanes and the length go one after the other through a mixing of all bits. */
+ * Each of eight lanes takes every eighth word of the input, so that a processor can overlap eight
+ * multiplications. A step is lane = rotate(lane ^ word) * odd. It can be undone, both for a given word and
+ * for a given lane. So different words never lead a lane to the same value, and a difference never disappears
+ * in later words. The multiplication carries differences to higher bits and the rotation brings them down
+ * again. At the end, the length and the lanes are mixed, one after the other, in a function of all bits. */
 #include "base/hash_old.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are little-endi
 
 static uint64_t rotate(uint64_t x, int n) { return x << n | x >> (64 - n); }
 
-/* Every bit of x has its say in every bit of the result; no two x have the same one. */
+/* Every bit of the result depends on every bit of x; different x have different results. */
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ x >> 32) * STEP_FACTOR;
@@ -67,7 +67,7 @@ uint64_t hash_old_end(const hash_old_state *h)
     uint64_t lanes[HASH_OLD_LANES], hash = mix(h->length + LANE_OFFSET);
     memcpy(lanes, h->lanes, sizeof lanes);
     size_t waiting = h->length % HASH_OLD_BLOCK;
-    if (waiting > 0) { /* zeros fill it up: the length tells them from zeros of the input */
+    if (waiting > 0) { /* filled up with zeros; the length tells them from zeros of the input */
         unsigned char block[HASH_OLD_BLOCK] = {0};
         memcpy(block, h->block, waiting);
         take_blocks(lanes, block, 1);

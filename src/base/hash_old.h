@@ -1,5 +1,5 @@
-/* hash_old.h - the hash in files of versions that did not use libxxhash. They are still read; hash.h calls
- * this for them, and nothing else does. */
+/* hash_old.h - the hash in files of versions that did not use libxxhash. Such files can still be read. Only
+ * hash.c calls these functions. */
 #ifndef DSMOE_BASE_HASH_OLD_H
 #define DSMOE_BASE_HASH_OLD_H
 

@@ -17,7 +17,7 @@ void *memory_alloc(size_t size)
     size_t rounded = (size + alignment - 1) / alignment * alignment;
     void *memory = aligned_alloc(alignment, rounded ? rounded : alignment);
     if (!memory) return NULL;
-    if (alignment == huge_page) madvise(memory, rounded, MADV_HUGEPAGE); /* a wish, not a need */
+    if (alignment == huge_page) madvise(memory, rounded, MADV_HUGEPAGE); /* a hint: may fail */
     memset(memory, 0, rounded);
     return memory;
 }

@@ -7,23 +7,23 @@
 
 enum { MEMORY_ALIGNMENT = 64 };
 
-/* NULL if there is none. Large pieces ask for huge pages, which spares the page walks of reading
- * gigabytes of weights. Free with free(). */
+/* NULL if there is not enough memory. Large pieces ask for huge pages, which saves page walks when gigabytes
+ * of weights are read. Free with free(). */
 void *memory_alloc(size_t size);
 
-/* The same, but pages become real when they are first touched: for what may never be needed. NULL if
- * there is none. Free with memory_release. */
+/* Memory that may never be needed: its pages become real when they are first touched. NULL if there is not
+ * enough. Free with memory_release. */
 void *memory_reserve(size_t size);
 void memory_release(void *memory, size_t size); /* NULL is allowed */
 
-/* The whole pages of a piece of a mapped file are not needed soon: they leave this process, and
- * come back from the file when they are touched. */
+/* Says that a piece of a mapped file is not needed soon. Its whole pages are removed from this process, and
+ * read from the file again when they are touched. */
 void memory_forget(const void *mapped, size_t size);
 
-/* Bytes that this process could still get: what the machine has left, and what the control groups
- * that it runs in allow. UINT64_MAX if nothing says. */
+/* Bytes that this process could still get: the smaller of what the machine has left and what its control
+ * groups allow. UINT64_MAX if the system does not say. */
 uint64_t memory_available(void);
-/* The same for a copy of /proc and /sys below `root`. */
+/* memory_available for a copy of /proc and /sys below `root`. */
 uint64_t memory_available_under(const char *root);
 
 #endif

@@ -1,5 +1,7 @@
-/* memory_available.c - how much memory this process could still get: what the machine has left, and
- * what the control groups it runs in allow. A limit that nothing states, or "max", is none. */
+/* memory_available.c - how much memory this process could still get.
+ *
+ * That is the smaller of what the machine has left and what the control groups of this process allow. A limit
+ * that is missing or "max" is no limit. */
 #include "base/memory.h"
 #include "base/system_files.h"
 
@@ -13,7 +15,8 @@ static const group_files files_of[] = {
     {"memory.max", "memory.current", "inactive_file", "active_file"},
 };
 
-/* What one group leaves, if that is less. Cached pages of files count as used, but give way. */
+/* Lowers *least to what one group leaves. Cached pages of files count as used, but the system can drop
+ * them. */
 static void take_least(void *context, const char *folder, int version)
 {
     uint64_t *least = context, limit, used;

@@ -1,4 +1,4 @@
-/* pulse.c - each thread has its own, so that what is called never runs on another one. */
+/* pulse.c - each thread has its own pulse, so that the function never runs on another thread. */
 #include "base/pulse.h"
 
 static _Thread_local pulse_call own;

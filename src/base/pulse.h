@@ -1,6 +1,7 @@
-/* pulse.h - a function that whatever takes long calls now and then, as long as it makes headway: before each task of
- * threads_for, and before each block of a file that is written. It looks after bytes that are on their way to other
- * machines meanwhile, and tells those that this one is alive. */
+/* pulse.h - a function that is called regularly while long work makes progress.
+ *
+ * It is called before each task of threads_for, and before each part of a file that is written. With other
+ * machines, it sends and receives bytes during that work, and tells them that this process is alive. */
 #ifndef DSMOE_BASE_PULSE_H
 #define DSMOE_BASE_PULSE_H
 
@@ -9,9 +10,9 @@ typedef struct pulse_call {
     void *context;
 } pulse_call;
 
-/* Sets that of the calling thread, and returns the one before. */
+/* Sets the pulse of the calling thread, and returns the one before it. */
 pulse_call pulse_set(pulse_call call);
-/* Makes it. */
+/* Calls the pulse of the calling thread. */
 void pulse(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* rng.c - counter-based random numbers.
  *
- * Only additions, multiplications, divisions and square roots of doubles are used: IEEE 754 rounds
- * those the same everywhere, which it does not ask of a libm's log or cos. */
+ * It uses only additions, multiplications, divisions and square roots of doubles. IEEE 754 rounds those the
+ * same way everywhere, but it does not require that of log or cos in a math library. */
 #include "base/rng.h"
 
 #include <math.h>
@@ -23,17 +23,16 @@ uint64_t rng_bits(uint64_t seed, uint64_t stream, uint64_t index)
     return mix(mix(key) + (index + 1) * golden);
 }
 
-/* Logarithm and cosine run over blocks, one step of the series for all numbers at a time and without
- * a branch: such loops use vector instructions, where a function of one number waits for its own
- * divisions and for branches that cannot be predicted. */
+/* Logarithm and cosine are computed for BLOCK numbers at a time, each step of the series for all of them and
+ * without branches. Compilers vectorise such loops. A function of one number would wait for its divisions and
+ * for branches that cannot be predicted. */
 enum { BLOCK = 128 };
 
 /* ln x for normal x > 0: x = m·2^e with m near 1, and ln m = 2·artanh((m-1)/(m+1)). */
 static void log_portable(double x[BLOCK])
 {
     const uint64_t mantissa = 0x000fffffffffffffu, one = 0x3ff0000000000000u;
-    const uint64_t sqrt_2 =
-        0x3ff6a09e667f3bcdu; /* the bits of √2: m lies between its half and it */
+    const uint64_t sqrt_2 = 0x3ff6a09e667f3bcdu; /* the bits of √2; m is between √2/2 and √2 */
     double exponent[BLOCK], s2[BLOCK], series[BLOCK] = {0};
     for (int i = 0; i < BLOCK; i++) {
         uint64_t bits;
@@ -54,7 +53,7 @@ static void log_portable(double x[BLOCK])
     for (int i = 0; i < BLOCK; i++) x[i] = 2 * x[i] * series[i] + exponent[i] * 0.6931471805599453;
 }
 
-/* cos(2πu) for multiples of 2^-32 in [0, 1): fold to [0, 1/4], which is exact, then Taylor's
+/* cos(2πu) for multiples of 2^-32 in [0, 1): folds u to [0, 1/4], which is exact, and uses the Taylor
  * series. */
 static void cos_turns(double u[BLOCK])
 {
@@ -82,7 +81,7 @@ void rng_uniform(float *out, int64_t n, uint64_t seed, uint64_t stream, uint64_t
     }
 }
 
-/* Box and Muller's transform, one of its two numbers. */
+/* The Box-Muller transform; uses one of its two numbers. */
 void rng_normal(float *out, int64_t n, uint64_t seed, uint64_t stream, uint64_t first,
                 float deviation)
 {

@@ -1,5 +1,5 @@
-/* rng.h - random numbers by position: element i of stream s of a seed is a pure function of the
- * three, so any thread can make any part of a tensor, and every machine makes the same bits. */
+/* rng.h - random numbers by position: element i of stream s of a seed is a pure function of these three. So
+ * any thread can make any part of a tensor, and every machine makes the same bits. */
 #ifndef DSMOE_BASE_RNG_H
 #define DSMOE_BASE_RNG_H
 
@@ -7,7 +7,7 @@
 
 uint64_t rng_bits(uint64_t seed, uint64_t stream, uint64_t index);
 
-/* Elements [first, first + n) of a stream. */
+/* Write elements [first, first + n) of a stream to `out`. */
 void rng_uniform(float *out, int64_t n, uint64_t seed, uint64_t stream, uint64_t first, float low,
                  float high);
 void rng_normal(float *out, int64_t n, uint64_t seed, uint64_t stream, uint64_t first,

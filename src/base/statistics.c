@@ -4,14 +4,14 @@
  *
  *   P(|T| >= t) = I_x(df/2, 1/2)  with  x = df / (df + t^2)
  *
- * which is computed by its continued fraction (Abramowitz and Stegun 26.5.8) after Lentz, in the half of
- * [0, 1] where it converges fast; the other half follows from I_x(a, b) = 1 - I_{1-x}(b, a). */
+ * I_x is computed with its continued fraction (Abramowitz and Stegun 26.5.8) and Lentz's method, in the half
+ * of [0, 1] where that converges fast. The other half follows from I_x(a, b) = 1 - I_{1-x}(b, a). */
 #include "base/statistics.h"
 
 #include <math.h>
 #include <stdbool.h>
 
-/* Of the finite differences a[i] - b[i]; b may be NULL for zeros. */
+/* The spread of the finite differences a[i] - b[i]. If b is NULL, of the finite a[i]. */
 static spread spread_of_differences(const double *a, const double *b, size_t n)
 {
     spread s = {0, NAN, 0};
@@ -60,7 +60,7 @@ static double beta_fraction(double x, double a, double b)
     return value;
 }
 
-/* I_x(a, b); `rest` is 1 - x, which may be known better than by subtraction. */
+/* I_x(a, b). `rest` is 1 - x; the caller can compute it more exactly than by subtraction. */
 static double beta_share(double x, double rest, double a, double b)
 {
     if (x <= 0) return 0;
@@ -84,11 +84,11 @@ double student_cdf(double t, double df)
     return t > 0 ? 1 - tail : tail;
 }
 
-/* By halving: it is asked for a few times a page, and there is nothing to go wrong. */
+/* By bisection: a report needs only a few quantiles, and bisection cannot fail. */
 double student_quantile(double p, double df)
 {
     if (!(p > 0 && p < 1) || !(df > 0)) return NAN;
-    double wanted = 2 * (p < 0.5 ? p : 1 - p); /* of both tails */
+    double wanted = 2 * (p < 0.5 ? p : 1 - p); /* the probability of both tails */
     double low = 0, high = 1;
     while (student_tails(high, df) > wanted && high < 1e300) high *= 2;
     for (int i = 0; i < 200 && low < high; i++) {
@@ -125,7 +125,8 @@ static bool comes_before(const double *p, size_t i, size_t j)
     return p[i] < p[j] || (p[i] == p[j] && i < j);
 }
 
-/* The smallest of m counts m times, the next one m - 1 times, and none less than one before it. */
+/* Of m values, the smallest is multiplied by m, the next by m - 1 and so on; none becomes smaller than one
+ * before it. */
 void holm_correct(const double *p, size_t n, double *corrected)
 {
     size_t m = 0;

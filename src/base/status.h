@@ -9,7 +9,7 @@
 dsmoe_status status_fail(dsmoe_error *error, dsmoe_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Leaves the caller with the status of a call that failed. */
+/* Returns from the calling function with the status of a call that failed. */
 #define STATUS_TRY(call)                                                                           \
     do {                                                                                           \
         dsmoe_status status_try_ = (call);                                                         \

@@ -1,4 +1,4 @@
-/* system_files.c - numbers in the system's own files, and the folders of control groups. */
+/* system_files.c - numbers in files of /proc and /sys, and the folders of control groups. */
 #include "base/system_files.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@ enum { SYSTEM_PATH = 4096, SYSTEM_TEXT = 16384 };
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* The beginning of FOLDER/NAME as a string, empty if there is no such file. */
+/* Reads the beginning of FOLDER/NAME as a string; it is empty if there is no such file. */
 static void read_text(const char *folder, const char *name, char text[SYSTEM_TEXT])
 {
     char path[SYSTEM_PATH];
@@ -39,7 +39,7 @@ int system_numbers(const char *folder, const char *name, uint64_t *numbers, int 
     return found;
 }
 
-/* Ends the line that a text begins with, and returns the rest; NULL if that is all. */
+/* Ends the first line of a text with '\0', and returns the rest; NULL if there is no more. */
 static char *cut_line(char *text)
 {
     char *end = strchr(text, '\n');
@@ -63,8 +63,8 @@ uint64_t system_line(const char *folder, const char *name, const char *word, uin
 
 /* ---- control groups -------------------------------------------------------------------------- */
 
-/* A group and those above it. Inside a container the mount may begin at the container's own group:
- * then the root says it. */
+/* Visits a group and those above it. Inside a container the mount may begin at the container's own group; its
+ * files are then those of the root of the mount. */
 static void visit_upwards(const char *mount, const char *group, int version, system_group_fn *visit,
                           void *context)
 {
@@ -79,7 +79,7 @@ static void visit_upwards(const char *mount, const char *group, int version, sys
     }
 }
 
-/* Whether a list like "cpu,cpuacct" has the name. */
+/* Whether a list such as "cpu,cpuacct" contains the name. */
 static bool lists(const char *list, const char *name)
 {
     size_t length = strlen(name);
@@ -88,7 +88,7 @@ static bool lists(const char *list, const char *name)
     return false;
 }
 
-/* Lines are "NUMBER:CONTROLLERS:GROUP"; version 2 has no controllers there. */
+/* Lines are "NUMBER:CONTROLLERS:GROUP". In version 2 CONTROLLERS is empty. */
 void system_groups_each(const char *root, const char *controller, system_group_fn *visit,
                         void *context)
 {

@@ -1,15 +1,15 @@
-/* threads.c - teams of POSIX threads, and the only file that starts them.
+/* threads.c - teams of POSIX threads.
  *
- * A team runs one job at a time: a counter of tasks that all draw from, the caller included.
- * Its workers wait for the next job first busily, for as long as the pause between two steps of a
- * pass, and then asleep. The caller never waits for a worker that has not begun: when no task is left it
- * closes the door, and a late worker finds it closed. So on a busy machine, where a worker may get no
- * processor for a while, the others simply do its share. A worker that a job does not want stays outside,
- * and asleep if it was.
+ * A team runs one job at a time. A job is a counter of tasks, from which the caller and the workers take the
+ * next. A worker waits for the next job by spinning, for about as long as the pause between two steps of a
+ * pass, and then sleeps. The caller never waits for a worker that has not begun: when no task is left it
+ * closes the door, and a late worker finds it closed. So if a worker gets no processor for a while on a busy
+ * machine, the others do its share. If a job needs fewer workers than the team has, the others stay outside,
+ * asleep or spinning.
  *
- * Callers at the same time have a team each: the first that is idle, so that one caller alone always has
- * the same workers, still awake. A task that calls again does its tasks alone, and so does a caller for
- * whom there is no team left: results are the same for any number of threads. */
+ * Callers at the same time have different teams. Each takes the first idle team, so that a single caller
+ * always has the same workers, still awake. If a task calls threads_for, or if no team is left, the caller
+ * runs its tasks alone. Results are the same for any number of threads. */
 #include "base/threads.h"
 
 #include <limits.h>
@@ -23,21 +23,21 @@
 #include "base/pulse.h"
 
 enum {
-    SPINS = 2000, /* looks before one goes to sleep: some 50 µs */
+    SPINS = 2000, /* how often a thread looks before it sleeps: about 50 µs */
     TEAMS_MAX = 64,
-    WORKERS_MAX = 1023, /* of a team */
+    WORKERS_MAX = 1023, /* in a team */
 };
 
-/* A door is one word, so that a worker enters the very job that it saw: its number, how many workers it
- * wants, and how many are inside. */
+/* A door is a single word, so that a worker can only enter the job that it saw. It has the job's number
+ * (turn), how many workers the job wants, and how many are inside. */
 enum { TURN_SHIFT = 32, WANTED_SHIFT = 16, FIELD = 0x7fff };
-static const uint64_t closed_bit = 1u << 15; /* no other may enter */
+static const uint64_t closed_bit = 1u << 15; /* no more workers may enter */
 
 static unsigned door_turn(uint64_t door) { return (unsigned)(door >> TURN_SHIFT); }
 static int door_wanted(uint64_t door) { return (int)(door >> WANTED_SHIFT & FIELD); }
 static int door_inside(uint64_t door) { return (int)(door & FIELD); }
 
-/* A worker that is asleep, on its own stack. */
+/* A sleeping worker; it is on the worker's stack. */
 typedef struct sleeper {
     int thread;
     bool is_listed;
@@ -47,16 +47,16 @@ typedef struct sleeper {
 
 typedef struct team {
     _Alignas(128) _Atomic uint64_t door;
-    atomic_int first_asleep; /* the lowest number of a worker that is */
+    atomic_int first_asleep; /* the lowest number of a sleeping worker */
     atomic_bool caller_asleep;
 
-    /* The job: written while the door is closed and no worker inside. */
+    /* The job. It is written while the door is closed and no worker is inside. */
     threads_task_fn *task;
     void *context;
     int64_t n_tasks;
     _Alignas(64) _Atomic int64_t next;
 
-    _Alignas(64) int n_workers; /* so far */
+    _Alignas(64) int n_workers; /* started so far */
     atomic_int n_numbered;      /* workers that have taken their number */
     pthread_mutex_t lock;       /* for falling asleep and waking only */
     pthread_cond_t all_out;
@@ -64,7 +64,7 @@ typedef struct team {
 } team;
 
 static team teams[TEAMS_MAX];
-static _Atomic uint64_t idle_teams; /* a bit each */
+static _Atomic uint64_t idle_teams; /* a bit for each team */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Thread_local bool in_task;
 
@@ -91,18 +91,18 @@ void threads_wait_for(const _Atomic int64_t *count, int64_t n)
         if (i < SPINS)
             relax();
         else
-            sched_yield(); /* to the one who makes it, if it has no processor */
+            sched_yield(); /* the thread that raises it may have no processor */
 }
 
 /* ---- workers ------------------------------------------------------------------------------- */
 
-/* Whether there is a job for this worker that it has not seen, open or not any more. */
+/* Whether there is a job for this worker that it has not seen; its door may be closed already. */
 static bool is_called(uint64_t door, int thread, unsigned seen)
 {
     return door_turn(door) != seen && door_wanted(door) >= thread;
 }
 
-/* False if the job that is called for is over. */
+/* Enters the job of `door`; false if that job is over. */
 static bool enter(team *t, uint64_t door)
 {
     unsigned turn = door_turn(door);
@@ -135,7 +135,7 @@ static void sleep_until_called(team *t, int thread, unsigned seen)
     self.next = *at;
     *at = &self;
     note_first(t);
-    if (is_called(atomic_load(&t->door), thread, seen)) { /* before anyone could know */
+    if (is_called(atomic_load(&t->door), thread, seen)) { /* called before it was listed */
         *at = self.next;
         note_first(t);
     } else {
@@ -145,7 +145,7 @@ static void sleep_until_called(team *t, int thread, unsigned seen)
     pthread_cond_destroy(&self.wake);
 }
 
-/* Returns the door with a job for this worker. */
+/* Waits until there is a job for this worker, and returns its door. */
 static uint64_t wait_for_job(team *t, int thread, unsigned seen)
 {
     for (;;) {
@@ -162,7 +162,7 @@ static void *work(void *context)
 {
     team *t = context;
     int thread = atomic_fetch_add(&t->n_numbered, 1) + 1;
-    in_task = true; /* all it ever does */
+    in_task = true; /* workers only run tasks */
     for (unsigned seen = 0;;) {
         uint64_t door = wait_for_job(t, thread, seen);
         seen = door_turn(door);
@@ -175,8 +175,8 @@ static void *work(void *context)
 
 /* ---- the caller ---------------------------------------------------------------------------- */
 
-/* All teams without workers: at first, and in a child, where those of the parent are
- * not. */
+/* Makes all teams, without workers: at the start, and in a child process, which does not have its parent's
+ * threads. */
 static void found_teams(void)
 {
     for (int i = 0; i < TEAMS_MAX; i++) {
@@ -212,8 +212,8 @@ static team *take_team(void)
 
 static void give_back(const team *t) { atomic_fetch_or(&idle_teams, UINT64_C(1) << (t - teams)); }
 
-/* As many workers as can be started. Signals are for the program's own threads, but for those that a
- * thread raises itself: a mapped file that shrank, say. */
+/* Starts workers until there are n, or as many as can be started. Workers block all signals except those that
+ * a thread causes itself, for example with a mapped file that shrank. */
 static void hire(team *t, int n)
 {
     sigset_t all, before;

@@ -1,5 +1,7 @@
-/* threads_available.c - how many threads this process can have running at the same time: processors that it
- * may use, and as many as the time amounts to that the control groups it runs in allow. */
+/* threads_available.c - how many threads of this process can run at the same time.
+ *
+ * That is the smaller of the number of processors that it may use and the processor time that its control
+ * groups allow, in processors. */
 #include <limits.h>
 #include <sched.h>
 #include <unistd.h>
@@ -7,7 +9,7 @@
 #include "base/system_files.h"
 #include "base/threads.h"
 
-/* Time on processors that a group has in each period; false if there is no limit. */
+/* The processor time that a group has in each period; false if there is no limit. */
 static bool group_quota(const char *folder, int version, uint64_t *quota, uint64_t *period)
 {
     uint64_t numbers[2];
@@ -22,7 +24,8 @@ static bool group_quota(const char *folder, int version, uint64_t *quota, uint64
     return *period > 0;
 }
 
-/* A part of a processor counts as one: time would be left over else. */
+/* Lowers *least to the processors of one group. A part of a processor counts as a whole one; otherwise some
+ * time would not be used. */
 static void take_least(void *context, const char *folder, int version)
 {
     int *least = context;

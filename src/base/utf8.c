@@ -1,8 +1,8 @@
-/* utf8.c - where a character of UTF-8 ends, and which it is. */
+/* utf8.c - finds the end of a UTF-8 character, and decodes it. */
 #include "base/utf8.h"
 
-/* Bytes of a character with this first byte, and the range of its second byte: that is where
- * overlong forms, surrogates and what lies above U+10FFFF show. 0: no character begins so. */
+/* Bytes of a character with this first byte, and the range of its second byte, which excludes overlong forms,
+ * surrogates and codes above U+10FFFF. 0: no character begins with this byte. */
 static size_t lead_width(unsigned char lead, unsigned char *low, unsigned char *high)
 {
     *low = 0x80;

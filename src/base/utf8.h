@@ -6,16 +6,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of the character that the text begins with; 0 if none does, or it is cut short. */
+/* Bytes of the character that the text begins with; 0 if there is no valid character, or only a part of
+ * one. */
 size_t utf8_character(const void *text, size_t length);
 
-/* Whether the text is nothing but whole characters. */
+/* Whether the text consists of whole characters only. */
 bool utf8_is_whole(const void *text, size_t length);
 
-/* The character that the text begins with, and its bytes; 0 if none does. */
+/* Decodes the character that the text begins with, and returns its bytes; 0 if there is no whole
+ * character. */
 size_t utf8_decode(const void *text, size_t length, uint32_t *code);
 
-/* How many of the first bytes can belong to one character that begins there, of *width bytes. */
+/* How many of the first bytes can belong to one character; that character has *width bytes. */
 size_t utf8_begun(const unsigned char *text, size_t length, size_t *width);
 
 #endif

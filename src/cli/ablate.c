@@ -17,21 +17,21 @@ static const char help[] =
     "\n"
     "Repeats the paper's comparison: trains its architectures on the same tokens in the same order,\n"
     "with equal parameters where the paper has them equal, measures the held-out loss, runs the\n"
-    "paper's probes, and shows the results beside the paper's figures and in DIR/ablation.html.\n"
+    "paper's probes, and shows the results next to the paper's figures and in DIR/ablation.html.\n"
     "\n"
     "      --data PATH       text, JSON lines, token shards (with --tokenizer) or a folder of these;\n"
     "                        may be given several times\n"
     "      --bad-bytes NAME  for bytes that are not UTF-8: replace (by U+FFFD, default), keep, or skip\n"
     "                        the files that have any; binary files are always left out\n"
-    "      --out DIR         the folder for the results, new or empty; the same command continues where\n"
-    "                        it stopped; started in several terminals, it shares the runs among them\n"
+    "      --out DIR         the folder for the results, new or empty. The same command resumes it;\n"
+    "                        started in several terminals, the processes share the runs\n"
     "      --tokenizer PATH  uses this tokenizer instead of training one\n"
     "      --scale NAME      tiny (11M parameters, the default), small (57M) or medium (294M)\n"
-    "      --seeds N         trains every model N times, from seeds 1 to N (3)\n"
+    "      --seeds N         trains every model N times, with seeds 1 to N (3)\n"
     "      --only NAME,...   these models only\n"
-    "      --all             the last five models as well\n"
+    "      --all             also the last five models of the list below\n"
     "      --steps N  --batch N  --seq N  --vocab-size N\n"
-    "                        instead of those of the scale\n"
+    "                        replace those of the scale\n"
     "\n"
     "for all models (VALUE) or for one (MODEL=VALUE), which overrides it; may be given several times:\n"
     "      --lr X                     learning rate (default: the scale's)\n"
@@ -40,37 +40,37 @@ static const char help[] =
     "      --routed-scaling-factor X  multiplies gate values that are not normalised (default: 1)\n"
     "      --balance sequence|batch   what the balance loss is taken over (default: sequence)\n"
     "      --aux-loss-alpha X         factor of the balance loss (default: 0.01)\n"
-    "      --init-std X               standard deviation of the first weights (default: 0.02)\n"
+    "      --init-std X               standard deviation of the initial weights (default: 0.02)\n"
     "\n"
     "  -t, --threads N       threads to use (default: all processors)\n"
     "      --json            prints DIR/ablation.json instead of tables\n"
     "  -h, --help            this text\n"
     "\n"
     "models: dense, switch (top-1 of 16), gshard (top-2 of 16), gshard+shared (1 shared + top-1 of\n"
-    "15), fine-m2 (1 + 3 of 31 of half width), fine-m4 (8 of 64 of a quarter, none shared),\n"
-    "deepseekmoe (1 + 7 of 63 of a quarter); with --all or --only: shared-2 (2 + 6 of 62), shared-4\n"
+    "15), fine-m2 (1 + 3 of 31, half width), fine-m4 (8 of 64, quarter width, none shared),\n"
+    "deepseekmoe (1 + 7 of 63, quarter width); with --all or --only: shared-2 (2 + 6 of 62), shared-4\n"
     "(4 + 4 of 60), half-active (1 + 3 of 63), gshard-x1.5 (wider experts), dense-x16 (16 times as wide)\n"
     "\n"
     "example:\n"
     "  scripts/corpus.sh corpus && dsmoe ablate --data corpus --out ablation --seeds 3\n";
 
-/* What was given on the command line. */
+/* The options of the command line. */
 typedef struct given {
     const char *data[DSMOE_MAX_DATA];
     const char *scale, *only;
     int64_t n_seeds, n_threads;
-    int64_t steps, batch, seq, vocab_size; /* 0: the scale's */
+    int64_t steps, batch, seq, vocab_size; /* 0: as the scale has it */
     option_words choices[N_CHOICES];       /* "VALUE" or "MODEL=VALUE" */
     bool all, json;
 } given;
 
-/* ---- what happens ---------------------------------------------------------------------------- */
+/* ---- progress -------------------------------------------------------------------------------- */
 
 typedef struct view {
     const ablation *a;
-    progress training, work; /* the bar of all runs, and that of anything else */
+    progress training, work; /* the bar of all runs, and the bar of any other work */
     bool is_working;
-    char label[96]; /* of either */
+    char label[96]; /* of the bar in use */
 } view;
 
 static void print_data(const ablation *a, int n_runs)
@@ -138,7 +138,7 @@ static void show_event(void *context, const ablation_event *event)
     }
 }
 
-/* What a run calls its settings, as they were typed. */
+/* The option that sets a setting of a run, for messages. */
 static const char *option_name(const char *key)
 {
     static const char *const options[] = {"--data", "--tokenizer", "--steps", "--batch",
@@ -159,7 +159,7 @@ static int refuse_model(const char *word)
                      suggest_text(word, names, N_ARCHITECTURES, hint));
 }
 
-/* Marks the models of "NAME,NAME", or those that are always trained. */
+/* Selects the models of --only or, without it, those that are trained by default. */
 static int select_models(const given *g, ablation_options *o)
 {
     for (int i = 0; i < N_ARCHITECTURES; i++)
@@ -190,7 +190,7 @@ static int take_choices(const given *g, ablation_options *o)
     return cli_usage("ablate", "%s", error.message);
 }
 
-/* Names are found, and what was not given is filled in. */
+/* Looks names up and fills in what was not given. */
 static int take_options(const given *g, ablation_options *o)
 {
     dsmoe_bad_bytes bad_bytes;
@@ -300,7 +300,8 @@ int command_ablate(int argc, char **argv)
     if (!a) return cli_failure("ablate", "not enough memory");
     cli_catch_interrupt();
     cli_catch_broken_pipe();
-    cli_answer_interrupt("stopping after this step, with a checkpoint; Ctrl-C again stops at once");
+    cli_answer_interrupt(
+        "stopping after this step, with a checkpoint; Ctrl-C again stops immediately");
     exit_code = compare(a, &options, g.json);
     ablation_close(a);
     free(a);

@@ -1,10 +1,10 @@
-/* ablate.h - what `dsmoe ablate` shows of a comparison. */
+/* ablate.h - the tables of `dsmoe ablate`. */
 #ifndef DSMOE_CLI_ABLATE_H
 #define DSMOE_CLI_ABLATE_H
 
 #include "study/ablation.h"
 
-/* The outcome in tables, beside the paper's figures. */
+/* Prints the results in tables, next to the paper's figures. */
 void ablate_print_tables(const ablation *a);
 
 #endif

@@ -1,4 +1,4 @@
-/* ablate_table.c - the outcome of `dsmoe ablate` in tables, beside the paper's figures. */
+/* ablate_table.c - the results of `dsmoe ablate` in tables, next to the paper's figures. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 /* ---- numbers over seeds ---------------------------------------------------------------------- */
 
-/* Of a model, less that of another with the same seed if there is one. */
+/* The loss of a model over all seeds; with `other`, minus that model's loss for the same seed. */
 static spread collect(const ablation *a, int entry, int which, int other, int other_which)
 {
     double values[ABLATION_MAX_SEEDS];
@@ -19,7 +19,7 @@ static spread collect(const ablation *a, int entry, int which, int other, int ot
     return spread_of(values, (size_t)a->n_seeds);
 }
 
-/* Mean and standard deviation; "-" of nothing. */
+/* Mean and standard deviation; "-" if there is no value. */
 static void put_statistic(text_table *table, spread s, bool is_difference)
 {
     if (s.n == 0) {
@@ -86,7 +86,7 @@ static void print_masked(const ablation *a, int which, const char *title)
     if (table.n_cells == table.n_columns) return;
     putchar('\n');
     table_print(&table);
-    puts("(paper: it rises faster for DeepSeekMoE than for GShard x1.5)");
+    puts("(paper: the loss rises faster for DeepSeekMoE than for GShard x1.5)");
 }
 
 static void print_replaced(const ablation *a)
@@ -127,7 +127,7 @@ static void print_fewer(const ablation *a, int entry)
     puts("(paper: with 4 active it equals GShard)");
 }
 
-/* What the data support, in words. */
+/* Says in words what the data support. */
 static void print_comparisons(const ablation *a)
 {
     study_comparison comparisons[N_CLAIMS];
@@ -141,7 +141,7 @@ static void print_comparisons(const ablation *a)
     }
 }
 
-/* That what should be equal is. */
+/* Says which models have the same expert parameters. */
 static void print_equal(const ablation *a)
 {
     const architecture_parameters *p = &a->entries[architecture_find("gshard")].parameters;

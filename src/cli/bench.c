@@ -1,4 +1,5 @@
-/* bench.c - `dsmoe bench`: finds what to measure; and the limits that all of them measure. */
+/* bench.c - `dsmoe bench`: calls the benchmark that is asked for, and measures the machine's limits for all
+ * of them. */
 #include "cli/bench.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@ static const char help[] =
     "       dsmoe bench model -m PATH [options]\n"
     "       dsmoe bench train [options]\n"
     "\n"
-    "Measures speed, and what the machine can do at best in the same run.\n"
+    "Measures speed and, in the same run, the best that the machine can do.\n"
     "\n"
     "  layer  one MoE layer in float32 on random weights: inference and training\n"
     "  model  a whole model: tokens/s of a prompt and of decoding\n"
@@ -45,7 +46,7 @@ void bench_fill_tokens(int32_t *tokens, int64_t n, int64_t vocab_size, uint64_t 
     }
 }
 
-/* Twice the largest cache, so that it is memory whose reading is measured. */
+/* Twice the largest cache, so that reads come from memory. */
 static size_t probed_size(void)
 {
     const size_t least = (size_t)256 << 20, most = (size_t)1 << 30;
@@ -94,7 +95,7 @@ double bench_median(double *values, int n)
     return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
-/* The options that shape a benchmark, by the keys that messages of the library name. */
+/* The options that shape a benchmark, and the keys by which messages of the library name them. */
 static const struct {
     const char *key, *option;
 } shape_options[] = {

@@ -1,5 +1,4 @@
-/* bench_layer.c - `dsmoe bench layer`: the MoE layer's speed beside what the machine can do at
- * best. */
+/* bench_layer.c - `dsmoe bench layer`: the MoE layer's speed, next to the best that the machine can do. */
 #include "cli/bench.h"
 
 #include <math.h>
@@ -14,10 +13,10 @@ static const char command[] = "bench layer";
 static const char help[] =
     "usage: dsmoe bench layer [options]\n"
     "\n"
-    "Times one MoE layer in float32 on random weights. In turn with each case the machine's own\n"
-    "limits are measured on the same threads: multiply-adds on registers and reading from memory.\n"
-    "'roofline' is the share of the limit that binds the case. The best of several rounds counts, for\n"
-    "the limits and for the case.\n"
+    "Times one MoE layer in float32 with random weights. Each case alternates with measurements of\n"
+    "the machine's limits on the same threads: multiply-adds in registers and reading from memory.\n"
+    "'roofline' is the share that the case reaches of the limit that binds it. The best of several\n"
+    "rounds counts, for the limits and for the case.\n"
     "\n"
     "      --hidden N           hidden_size (default: 2048, the 16B model's layer)\n"
     "      --moe N              moe_intermediate_size (1408)\n"
@@ -31,9 +30,9 @@ static const char help[] =
     "      --json               print one JSON object\n"
     "  -h, --help               this text\n"
     "\n"
-    "FLOPs are those of the experts: 2 for each weight a token meets, three times that in training.\n"
-    "Weight bytes: those of the experts that at least one token chose, and the router; in training\n"
-    "they are read twice and their gradients written once.\n"
+    "FLOPs are those of the experts: 2 for each weight that a token is multiplied with, three times\n"
+    "that in training. Weight bytes are those of the router and of the experts that at least one token\n"
+    "chose; in training they are read twice and their gradients written once.\n"
     "\n"
     "example:\n"
     "  dsmoe bench layer --tokens 1,512 --train-tokens \"\"\n";
@@ -57,7 +56,7 @@ typedef struct bench_case {
     dsmoe_machine machine; /* the best seen during this case */
 } bench_case;
 
-/* What all cases run on. */
+/* What all cases share. */
 typedef struct bench_state {
     const bench_options *options;
     dsmoe_layer_weights *weights, *gradients;
@@ -189,7 +188,7 @@ static dsmoe_status time_best(bench_state *s, const bench_case *c, double *best_
     return DSMOE_OK;
 }
 
-/* How many experts the tokens chose between them. */
+/* How many different experts the tokens chose. */
 static int64_t count_experts(const bench_state *s, int64_t n_tokens)
 {
     const dsmoe_layer_config *c = &s->options->config;
@@ -215,12 +214,12 @@ static void count_work(const bench_state *s, bench_case *c)
         4.0 * (expert * (double)(c->n_experts + k->n_shared_experts) + router) * (c->train ? 3 : 1);
 }
 
-/* Rounds of the machine's limits and the case itself, of about equal length, so that both meet the
- * same neighbours for the same time: the best of each counts. */
+/* Alternates between the machine's limits and the case, for about as long each, so that both run under the
+ * same other load. The best of each counts. */
 static dsmoe_status run_case(bench_state *s, bench_case *c, dsmoe_error *error)
 {
     c->ms = c->router_ms = INFINITY;
-    dsmoe_status status = time_best(s, c, &c->ms, run_once, error); /* and warms up */
+    dsmoe_status status = time_best(s, c, &c->ms, run_once, error); /* also warms up */
     double start = cli_seconds();
     for (int round = 0; round < MAX_ROUNDS && status == DSMOE_OK; round++) {
         if (round >= MIN_ROUNDS && cli_seconds() - start > s->options->seconds) break;

@@ -1,6 +1,7 @@
-/* bench_lora.c - two sequences of one engine get the same tokens, one with the adapters and one without: some tokens
- * here, then the same there, beginning with either in turn. The neighbours of the machine change its speed by more than
- * an adapter costs, but hardly between the two halves of a pair. */
+/* bench_lora.c - what adapters cost. Two sequences of one engine get the same tokens, one with the adapters
+ * and one without. A pair is a few tokens of one, then the same tokens of the other; every second pair begins
+ * with the other one. Other load on the machine changes its speed by more than an adapter costs, but hardly
+ * between the two halves of a pair. */
 #include "cli/bench_lora.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
 enum {
     PROMPT = 32,
     STEPS = 64,
-    TOGETHER = 4, /* tokens of a half */
+    TOGETHER = 4, /* tokens of half a pair */
     MIN_PAIRS = 2 * STEPS / TOGETHER,
     MAX_PAIRS = 4096,
 };
@@ -22,7 +23,7 @@ typedef struct bench {
     dsmoe_sequence *with, *without;
     int32_t tokens[PROMPT + STEPS];
     float *logits;
-    double with_s[MAX_PAIRS], without_s[MAX_PAIRS]; /* of a token */
+    double with_s[MAX_PAIRS], without_s[MAX_PAIRS]; /* per token */
     int n_pairs;
 } bench;
 
@@ -54,7 +55,7 @@ static dsmoe_status prepare(bench *b, const dsmoe_model *model, const bench_lora
     return status;
 }
 
-/* Seconds of a token. */
+/* Times half a pair; *seconds is per token. */
 static dsmoe_status time_half(const bench *b, dsmoe_sequence *s, int at, double *seconds,
                               dsmoe_error *error)
 {
@@ -102,7 +103,7 @@ dsmoe_status bench_lora_run(const dsmoe_model *model, const bench_lora_options *
     static bench b; /* too large for a stack */
     b = (bench){0};
     dsmoe_status status = prepare(&b, model, options, error);
-    if (status == DSMOE_OK) status = run_round(&b, error); /* which does not count */
+    if (status == DSMOE_OK) status = run_round(&b, error); /* warms up, and does not count */
     b.n_pairs = 0;
     double start = cli_seconds();
     while (status == DSMOE_OK && b.n_pairs < MAX_PAIRS &&
@@ -117,7 +118,7 @@ dsmoe_status bench_lora_run(const dsmoe_model *model, const bench_lora_options *
 void bench_lora_print(const bench_lora_result *r)
 {
     printf(
-        "adapters: decoding at %.2f tokens/s with them, %.2f without; lost are %.1f%% (median of "
+        "adapters: decoding at %.2f tokens/s with them, %.2f without; %.1f%% are lost (median of "
         "%d pairs; mean %.1f%% ± %.1f%%)\n",
         r->with_tps, r->without_tps, 100 * r->lost_median, r->n_pairs, 100 * r->lost_mean,
         100 * r->lost_reach);

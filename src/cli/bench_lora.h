@@ -1,4 +1,4 @@
-/* bench_lora.h - the part of `dsmoe bench model --lora` that says what the adapters cost. */
+/* bench_lora.h - the part of `dsmoe bench model --lora` that measures what the adapters cost. */
 #ifndef DSMOE_CLI_BENCH_LORA_H
 #define DSMOE_CLI_BENCH_LORA_H
 
@@ -13,7 +13,7 @@ typedef struct bench_lora_options {
     const lora_list *lora;
 } bench_lora_options;
 
-/* Of decoding: medians, and what is lost of the tokens/s without adapters, pair by pair. */
+/* Decoding: median tokens/s, and the share of tokens/s that is lost with adapters, pair by pair. */
 typedef struct bench_lora_result {
     int n_pairs; /* 0: there are no adapters */
     double with_tps, without_tps;

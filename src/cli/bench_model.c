@@ -1,5 +1,5 @@
-/* bench_model.c - `dsmoe bench model`: tokens/s of a whole model beside what the machine can do at
- * best. */
+/* bench_model.c - `dsmoe bench model`: tokens/s of a whole model, next to the best that the machine can
+ * do. */
 #include "cli/bench.h"
 
 #include <math.h>
@@ -19,41 +19,42 @@ static const char command[] = "bench model";
 static const char help[] =
     "usage: dsmoe bench model -m PATH [options]\n"
     "\n"
-    "Times a model on random token ids: a prompt at once, then tokens one by one after it. In\n"
-    "turn with both, the machine's own limits are measured on the same threads: multiply-adds on\n"
+    "Times a model on random token ids: a whole prompt, then tokens one by one after it. Both\n"
+    "alternate with measurements of the machine's limits on the same threads: multiply-adds in\n"
     "registers and reading from memory, for 0.2 s each. Speeds are the best of all rounds, for\n"
     "the model and for the limits; a first round, which reads the files, does not count. Reading\n"
-    "speed varies most with a machine's load: each 0.2 s of decoding is compared with reading\n"
+    "speed depends most on the machine's load, so each 0.2 s of decoding is compared with reading\n"
     "just before and after it, and the median of these shares is shown.\n"
     "\n"
     "  -m, --model PATH    the model: its folder, a training run or a .gguf file\n"
     "  -p, --n-prompt N    tokens of the prompt (512)\n"
     "  -n, --n-gen N       tokens decoded one by one after it (32)\n"
-    "  -d, --n-depth N     tokens before both, which are not timed (0)\n"
+    "  -d, --n-depth N     tokens before the prompt, which are not timed (0)\n"
     "  -b, --batch-size N  tokens that go through the model together (512)\n"
     "  -t, --threads N     threads (all processors)\n"
     "      --kv-type TYPE  keys and values of the context as f32, f16 or q8_0 (f16)\n"
     "      --no-repack     keep no copies of quantised weights in the kernels' order\n" LORA_HELP
-    "      --same-bits     float weights too give a text the same bits beside any others\n"
-    "      --sequences LIST  then decode so many sequences together (1,2,4,8,16,32,64): random\n"
-    "                      prompts of 32 tokens, and as many random tokens after them\n"
+    "      --same-bits     with float weights too, a text gets the same bits whatever others run\n"
+    "      --sequences LIST  then decode these numbers of sequences together, such as\n"
+    "                      1,2,4,8,16,32,64: random prompts of 32 tokens, then 32 random tokens\n"
     "      --seconds X     how long to measure (20, and at least three rounds)\n"
     "      --json          print one JSON object\n"
     "  -h, --help          this text\n"
     "\n"
-    "Decoding is limited by reading. Its share is the bytes that a token needs times tokens/s over\n"
-    "the bytes/s that the machine reads: weights, of the routed experts only those that the token\n"
-    "uses, of the embedding one row; and the keys and values of all tokens before.\n"
+    "Decoding is limited by reading. Its share is the bytes that a token reads times tokens/s over\n"
+    "the bytes/s that the machine reads. A token reads weights (of the routed experts only those it\n"
+    "uses, of the embedding one row) and the keys and values of all tokens before it.\n"
     "A prompt is limited by multiply-adds. Its FLOPs are 2 for each weight that a token is\n"
     "multiplied with (projections, dense layers, router, chosen and shared experts), the head\n"
     "for the last token only, and 4·hidden_size a layer (with latent attention 2·heads times the\n"
     "widths of a key and a value) for each pair of tokens of which one sees the other.\n"
     "Peak memory is that of a prompt and decoding, mapped weights included. Sequences that\n"
     "are decoded together read an expert once, however many of them chose it: their share of\n"
-    "reading counts the experts that were really chosen. Attention's share of the time is what\n"
-    "queries spend with keys and values, or latents, of the tokens before.\n"
-    "With --lora the same tokens are then decoded with the adapters and without, four at a time in\n"
-    "turn, for as long again: adapters cost less than the speed of a shared machine varies.\n"
+    "reading counts the experts that were really chosen. Attention's share of the time is the time\n"
+    "of queries with the keys and values, or latents, of the tokens before.\n"
+    "With --lora the same tokens are then decoded with and without the adapters, which alternate\n"
+    "every four tokens, for as long again. This is because adapters cost less than the speed of a\n"
+    "shared machine varies.\n"
     "\n"
     "examples:\n"
     "  dsmoe bench model -m deepseek-moe-16b-base -p 512 -n 32 --sequences 1,8,32\n"
@@ -73,24 +74,24 @@ typedef struct bench_options {
 
 typedef struct bench_state {
     const bench_options *options;
-    lora_list *lora; /* of the options */
+    lora_list *lora; /* those of the options */
     dsmoe_model *model;
     dsmoe_engine *engine;
     dsmoe_sequence *sequence;
     dsmoe_engine_memory memory;
     dsmoe_dtype kv_type;
-    int32_t *tokens; /* those before, the prompt, then those to decode */
+    int32_t *tokens; /* n_depth before, the prompt, then those to decode */
     float *logits;
     bench_probe probe;
 } bench_state;
 
-/* What each window of decoding reached of the reading right before and after it. */
+/* For each window of decoding, its share of the reading speed measured right before and after it. */
 typedef struct shares {
     double at[MAX_SHARES];
     int n;
 } shares;
 
-/* Seconds of all rounds, and of them those of attention. */
+/* Seconds of all rounds, and the part of them spent in attention. */
 typedef struct share_of_time {
     double all, attention;
 } share_of_time;
@@ -101,7 +102,7 @@ typedef struct bench_result {
     double prefill_s;        /* the best */
     double token_s;          /* of decoding, the best */
     share_of_time prefill, decode;
-    dsmoe_machine machine; /* the same */
+    dsmoe_machine machine; /* the best */
     shares decode_shares;
     int n_rounds;
     int64_t peak_rss;
@@ -140,7 +141,7 @@ static dsmoe_status make_ready(bench_state *s, bench_result *r, dsmoe_error *err
     return status;
 }
 
-/* False without memory. */
+/* False if there is not enough memory. */
 static bool make_tokens(bench_state *s)
 {
     int64_t n = s->options->n_depth + s->options->n_prompt + s->options->n_gen;
@@ -184,7 +185,7 @@ static dsmoe_status time_prefill(bench_state *s, double *seconds, share_of_time 
     return status;
 }
 
-/* The tokens before all that is timed. */
+/* Reads the n_depth tokens before those that are timed. */
 static dsmoe_status fill_depth(bench_state *s, dsmoe_error *error)
 {
     const int64_t n = s->options->n_depth, most = s->options->n_batch;
@@ -199,7 +200,8 @@ static dsmoe_status fill_depth(bench_state *s, dsmoe_error *error)
     return status;
 }
 
-/* Decodes tokens from the `first` on for a window's time, or to the last; *count of them. */
+/* Decodes tokens from number `first` on, for the time of a window or to the last one; *count is their
+ * number. */
 static dsmoe_status time_decode(bench_state *s, int64_t first, int64_t *count, double *seconds,
                                 share_of_time *share, dsmoe_error *error)
 {
@@ -217,7 +219,7 @@ static dsmoe_status time_decode(bench_state *s, int64_t first, int64_t *count, d
     return status;
 }
 
-/* Without the memory of the probe, so that the peak is the model's. */
+/* Runs before the probe's memory is allocated, so that the peak is the model's. */
 static dsmoe_status warm_up(bench_state *s, bench_result *r, dsmoe_error *error)
 {
     share_of_time unused = {0};
@@ -246,10 +248,10 @@ static void add_share(shares *s, double reached, double before, double after)
     if (s->n < MAX_SHARES) s->at[s->n++] = 2 * reached / (before + after);
 }
 
-/* Keys and values of one position. */
+/* Bytes of the keys and values of one position. */
 static double cache_bytes(const bench_state *s)
 {
-    const int64_t n = 4096; /* a difference, since caches come in pages */
+    const int64_t n = 4096; /* takes the difference of two sizes, as caches are made of pages */
     dsmoe_engine_options options = {.n_ctx = n, .n_threads = 1, .kv_type = s->kv_type};
     size_t small = dsmoe_engine_memory_size(s->model, &options).kv_cache;
     options.n_ctx = 2 * n;
@@ -257,13 +259,13 @@ static double cache_bytes(const bench_state *s)
     return (double)(large - small) / (double)n;
 }
 
-/* What a token reads that has so many before it. */
+/* Bytes that a token reads if n_before tokens are before it. */
 static double bytes_read(const bench_state *s, double n_before)
 {
     return (double)dsmoe_model_bytes_per_token(s->model) + n_before * cache_bytes(s);
 }
 
-/* Limits and case in turn, so that both meet the same neighbours. */
+/* Alternates between limits and case, so that both run under the same other load. */
 static dsmoe_status run_round(bench_state *s, bench_result *r, dsmoe_error *error)
 {
     const bench_options *o = s->options;
@@ -305,10 +307,10 @@ static dsmoe_status run_rounds(bench_state *s, bench_result *r, dsmoe_error *err
     return status;
 }
 
-/* ---- what it comes to ---------------------------------------------------------------------- */
+/* ---- results ------------------------------------------------------------------------------- */
 
-/* A third of what training takes, which is forward and backward; tokens see what is before them and half of the square,
- * and only the last one reaches the head. */
+/* A third of the FLOPs of training, which is forward and backward. Tokens see the n_before tokens and half of
+ * the square, and only the last one goes through the head. */
 static double prefill_flops(const dsmoe_config *c, int64_t n_before, int64_t n_tokens)
 {
     dsmoe_model_plan plan;
@@ -426,7 +428,7 @@ static void print_json(const bench_state *s, bench_result *r)
 
 /* ---- the command --------------------------------------------------------------------------- */
 
-/* The list of --sequences, and what the other options say of them. */
+/* Takes the list of --sequences, and the other options that apply to it. */
 static int parse_sequences(bench_options *o, const char *list, dsmoe_dtype kv_type)
 {
     bench_sequences_options *s = &o->sequences;

@@ -1,8 +1,9 @@
-/* bench_sequences.c - tokens/s of decoding many sequences together, beside what binds it: reading the weights
+/* bench_sequences.c - tokens/s of decoding many sequences together, next to its limits: reading the weights
  * of all experts that some token chose, and multiply-adds.
  *
- * Every sequence has a random prompt of its own and gets random tokens: the same ones everywhere would choose
- * the same experts and flatter. Cases take turns, so that all meet the same neighbours of the machine. */
+ * Every sequence has a random prompt of its own and gets random tokens. The same tokens everywhere would
+ * choose the same experts, which would look too good. Cases take turns, so that all run under the same other
+ * load. */
 #include "cli/bench_sequences.h"
 
 #include <math.h>
@@ -14,10 +15,10 @@
 #include "cli/progress.h"
 
 enum { PROMPT = 32, STEPS = 32, MIN_ROUNDS = 3, MAX_ROUNDS = 50 };
-static const double window =
-    0.4; /* seconds that a case is measured at once, as far as STEPS allow */
+/* Seconds that a case is measured in one round; it may be less, as there are only STEPS steps. */
+static const double window = 0.4;
 
-/* One case, with what its rounds gave. */
+/* One case and the results of its rounds. */
 typedef struct measured {
     double best; /* tokens/s */
     double bandwidth[MAX_ROUNDS], fma[MAX_ROUNDS];
@@ -30,13 +31,13 @@ typedef struct bench {
     const bench_sequences_options *options;
     const bench_probe *probe;
     dsmoe_engine *engine;
-    int64_t most; /* sequences */
+    int64_t most; /* the most sequences of a case */
     dsmoe_sequence **sequences;
     dsmoe_turn *turns;
     int32_t *tokens; /* [most, PROMPT + STEPS] */
     int32_t *prompt; /* [n_prompt] */
     float *loss;     /* [n_prompt] */
-    bool *chosen;    /* [num_hidden_layers, n_routed_experts] in the step at hand */
+    bool *chosen;    /* [num_hidden_layers, n_routed_experts] in the present step */
     measured *cases;
     double prompt_s;
     int n_rounds;
@@ -108,9 +109,9 @@ static void release(bench *b)
     free(b->cases);
 }
 
-/* ---- what a step takes ------------------------------------------------------------------------- */
+/* ---- costs of a step --------------------------------------------------------------------------- */
 
-/* Bytes of one routed expert, on average; and of all that every step reads, the embedding aside. */
+/* Bytes of one routed expert, on average; and of all that every step reads, without the embedding. */
 static void weight_bytes(const bench *b, double *expert, double *rest)
 {
     double experts = 0, n_experts = 0;
@@ -129,7 +130,7 @@ static void weight_bytes(const bench *b, double *expert, double *rest)
     *expert = n_experts > 0 ? experts / n_experts : 0;
 }
 
-/* Keys and values of the tokens before, which differ little over the steps. */
+/* Bytes of the keys and values of the tokens before, averaged over the steps. */
 static double cache_bytes(const bench *b)
 {
     dsmoe_engine_info info = dsmoe_engine_get_info(b->engine);
@@ -144,7 +145,7 @@ static double step_bytes(const bench *b, int64_t n, double n_experts)
     return rest + n_experts * expert + (double)n * cache_bytes(b);
 }
 
-/* Two for each weight that a token meets. */
+/* Two FLOPs for each weight that a token is multiplied with. */
 static double token_flops(const bench *b)
 {
     dsmoe_model_plan plan;
@@ -164,7 +165,7 @@ static double count_chosen(bench *b)
     return n;
 }
 
-/* Step number `step` of the first n sequences. */
+/* Runs step number `step` of the first n sequences. */
 static dsmoe_status run_step(bench *b, int64_t n, int64_t step, dsmoe_error *error)
 {
     for (int64_t i = 0; i < n; i++)
@@ -175,7 +176,7 @@ static dsmoe_status run_step(bench *b, int64_t n, int64_t step, dsmoe_error *err
     return dsmoe_engine_forward(b->engine, b->turns, n, error);
 }
 
-/* As many steps as a window has room for, from where the prompts end. */
+/* Runs as many steps as fit in a window, starting where the prompts end. */
 static dsmoe_status run_case(bench *b, int number, double *seconds, int64_t *n_steps,
                              double *n_experts, dsmoe_error *error)
 {
@@ -219,7 +220,7 @@ static dsmoe_status measure_case(bench *b, int number, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* A prompt with logits of every token: what many sequences could reach at most. */
+/* Times a prompt with logits for every token: the most that many sequences could reach. */
 static dsmoe_status measure_prompt(bench *b, dsmoe_error *error)
 {
     dsmoe_turn turn = {.sequence = b->sequences[0],
@@ -243,7 +244,7 @@ static dsmoe_status run_rounds(bench *b, dsmoe_error *error)
 {
     double start = cli_seconds(), elapsed = 0, cases = b->options->n_cases + 1;
     progress bar = progress_start("many sequences", "cases");
-    dsmoe_status status = measure_prompt(b, error); /* reads the files: does not count */
+    dsmoe_status status = measure_prompt(b, error); /* reads the files, and does not count */
     b->prompt_s = INFINITY;
     while (status == DSMOE_OK && b->n_rounds < MAX_ROUNDS &&
            (b->n_rounds < MIN_ROUNDS || elapsed < b->options->seconds)) {
@@ -259,7 +260,7 @@ static dsmoe_status run_rounds(bench *b, dsmoe_error *error)
     return status;
 }
 
-/* ---- what it comes to -------------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------------------- */
 
 static void summarise(bench *b, bench_sequences_result *result)
 {

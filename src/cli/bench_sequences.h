@@ -22,8 +22,8 @@ typedef struct bench_sequences_case {
     double tokens_per_s;    /* of all sequences together, the best */
     double bandwidth_share; /* medians */
     double fma_share;
-    double experts; /* of a layer that a step really chose, on average */
-    double bytes;   /* that a token reads, its share of the experts included */
+    double experts; /* different experts of a layer that a step chose, on average */
+    double bytes;   /* that a token reads, including its share of the experts */
 } bench_sequences_case;
 
 typedef struct bench_sequences_result {

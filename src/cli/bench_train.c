@@ -1,5 +1,5 @@
-/* bench_train.c - `dsmoe bench train`: one optimizer step of a language model beside what the machine
- * can do at best. */
+/* bench_train.c - `dsmoe bench train`: one optimizer step of a language model, next to the best that the
+ * machine can do. */
 #include "cli/bench.h"
 
 #include <math.h>
@@ -19,9 +19,9 @@ static const char help[] =
     "usage: dsmoe bench train [options]\n"
     "\n"
     "Times whole training steps (forward, backward, clipping, AdamW) of a fresh DeepSeekMoE\n"
-    "language model on random tokens, in turn with the machine's own multiply-add peak on the\n"
-    "same threads. It shows the best step against the best peak, and the parts of that step.\n"
-    "mpirun starts it as several ranks that train together: parts are then means over the ranks.\n"
+    "language model on random tokens. Steps alternate with measurements of the machine's\n"
+    "multiply-add peak on the same threads. Shows the best step against the best peak, and the parts\n"
+    "of that step. Under mpirun several ranks train together; parts are then means over the ranks.\n"
     "\n"
     "      --batch N     sequences per batch (8)\n"
     "      --seq N       tokens per sequence (256)\n"
@@ -34,7 +34,7 @@ static const char help[] =
     "  -h, --help        this text\n"
     "\n"
     "the model (6 layers of width 256, 4 heads, 1 + 63 experts of 172, top-7):\n"
-    "      --preset NAME          one of dsmoe train's instead\n" MODEL_SIZES_HELP
+    "      --preset NAME          a preset of dsmoe train instead\n" MODEL_SIZES_HELP
     "      --vocab-size N         vocab_size (8192; --vocab is the same)\n"
     "\n"
     "FLOPs of a step are 6 for each token and weight that it is multiplied with (projections,\n"
@@ -63,7 +63,7 @@ typedef struct bench_state {
     int n_ranks;
 } bench_state;
 
-/* The preset that is named, or tiny, wider and deeper; with the sizes that were given. -1 or an exit code. */
+/* The named preset, or tiny made wider and deeper; then the given sizes. -1 or an exit code. */
 static int make_config(bench_state *s)
 {
     const char *preset = s->options->preset;
@@ -82,7 +82,7 @@ static int make_config(bench_state *s)
     return model_sizes_apply(command, &s->options->sizes, c);
 }
 
-/* The ranks, and what each of them does. -1 or an exit code. */
+/* Joins the ranks and decides what each of them does. -1 or an exit code. */
 static int make_case(bench_state *s)
 {
     const bench_options *o = s->options;

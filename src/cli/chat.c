@@ -38,7 +38,8 @@ static const char help[] =
 
 /* ---- an answer ----------------------------------------------------------------------------- */
 
-/* Ends the line of an answer and keeps it, which may be empty if the model wants it so. */
+/* Ends the line of an answer and adds it to the conversation. It may be empty if the model ended it
+ * immediately. */
 static int keep_answer(chat *c, const voice_result *result)
 {
     stream_end(&c->answer);
@@ -46,14 +47,14 @@ static int keep_answer(chat *c, const voice_result *result)
     if (!c->answered) return CLI_OK;
     putchar('\n');
     cli_flush();
-    if (ferror(stdout)) return CLI_FAILURE; /* cli_finish says so */
+    if (ferror(stdout)) return CLI_FAILURE; /* cli_finish reports it */
     if (c->answer.failed ||
         !conversation_add(&c->talk, "assistant", c->answer.text, c->answer.length))
         return cli_failure("chat", "not enough memory");
     return CLI_OK;
 }
 
-/* What the user should know about an answer. */
+/* Tells the user what there is to know about an answer. */
 static void comment_on(const chat *c, const voice_result *result)
 {
     const char *context = c->voice->context;
@@ -95,9 +96,9 @@ static int ask(chat *c)
     return code;
 }
 
-/* ---- what is typed ------------------------------------------------------------------------- */
+/* ---- input --------------------------------------------------------------------------------- */
 
-/* The next question into c->input, lines that end with a backslash joined. */
+/* Reads the next question into c->input. A line that ends with a backslash is joined with the next one. */
 static line_result read_input(chat *c)
 {
     c->n_input = 0;

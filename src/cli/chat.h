@@ -1,4 +1,5 @@
-/* chat.h - a conversation with a model, as `dsmoe chat` and the commands within it (/regen and others) see it. */
+/* chat.h - a conversation with a model, as `dsmoe chat` and the commands within it (/regen and others) see
+ * it. */
 #ifndef DSMOE_CLI_CHAT_H
 #define DSMOE_CLI_CHAT_H
 
@@ -17,15 +18,15 @@ typedef struct chat {
     size_t n_input;
     stream answer;
     char *saved;   /* the file that was written last; NULL: none */
-    bool answered; /* whether something came of the last chat_answer */
+    bool answered; /* whether the last chat_answer added an answer */
     bool leaving;  /* /quit */
 } chat;
 
-/* Answers the question at the end of the conversation; `answered` says whether there is an answer at its end
- * then. CLI_OK, or the exit code that ends the chat. */
+/* Answers the question at the end of the conversation; c->answered says whether there is an answer. CLI_OK,
+ * or the exit code that ends the chat. */
 int chat_answer(chat *c);
 
-/* A line that begins with a slash, at c->input. CLI_OK or an exit code. */
+/* Runs the command in c->input, a line that begins with a slash. CLI_OK or an exit code. */
 int chat_obey(chat *c);
 
 #endif

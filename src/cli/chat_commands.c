@@ -16,10 +16,10 @@ static int regenerate(chat *c, char *unused)
     (void)unused;
     char *old = conversation_take_answer(&c->talk);
     if (!old) {
-        fputs("there is no answer to give again yet\n", stderr);
+        fputs("there is no answer to repeat yet\n", stderr);
         return CLI_OK;
     }
-    if (c->voice->is_greedy) fputs("(the same, at temperature 0)\n", stderr);
+    if (c->voice->is_greedy) fputs("(at temperature 0 the answer is the same again)\n", stderr);
     int code = c->voice->kind->reseed(c->voice);
     if (code == CLI_OK) code = chat_answer(c);
     if (!c->answered && !conversation_add(&c->talk, "assistant", old, strlen(old)))
@@ -56,7 +56,7 @@ static int needs_file(const char *name)
     return CLI_OK;
 }
 
-/* What this chat saved is its own and is refreshed. */
+/* A file that this chat saved may be replaced without --force. */
 static int check_save(const chat *c, const char *path, bool force)
 {
     const char *inputs[] = {c->options->model, output_input("-")};
@@ -67,7 +67,8 @@ static int check_save(const chat *c, const char *path, bool force)
 
 static const char blanks[] = " \t";
 
-/* Takes --force from the beginning or the end of the words; a name may have blanks in it. */
+/* Removes --force from the beginning or the end of the words, and returns whether it was there. The rest is a
+ * name, which may have blanks. */
 static bool take_force(char **words)
 {
     static const char option[] = "--force";
@@ -105,7 +106,8 @@ static int save(chat *c, char *path)
     if (!*path || !strcmp(path, "-")) return needs_file(force ? "/save --force" : "/save");
     const char *option = find_option(path);
     if (option) {
-        cli_note("chat", "/save has no option %.*s, only --force; as a name it is ./%.*s",
+        cli_note("chat",
+                 "/save has no option %.*s, only --force; for a file of that name write ./%.*s",
                  (int)strcspn(option, blanks), option, (int)strcspn(option, blanks), option);
         return CLI_OK;
     }
@@ -146,9 +148,8 @@ static int quit(chat *c, char *unused)
 static int print_help(chat *c, char *unused);
 
 typedef struct chat_command {
-    const char *name, *argument,
-        *summary; /* without a summary it is another name of the one before */
-    int (*run)(chat *c, char *argument); /* CLI_OK, or the exit code that ends the chat */
+    const char *name, *argument, *summary; /* summary NULL: another name for the row above */
+    int (*run)(chat *c, char *argument);   /* CLI_OK, or the exit code that ends the chat */
 } chat_command;
 
 static const chat_command commands[] = {

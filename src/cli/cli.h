@@ -11,7 +11,7 @@
 
 enum { CLI_OK = 0, CLI_FAILURE = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
 
-/* What the library takes at most. */
+/* The largest values that the library takes. */
 enum { CLI_MAX_THREADS = 1024, CLI_MAX_BATCH = 65536 };
 
 /* Each command gets its own name in argv[0] and returns an exit code. */
@@ -36,32 +36,32 @@ int command_tokenizer(int argc, char **argv);
 int command_train(int argc, char **argv);
 int command_verify(int argc, char **argv);
 
-/* Both print "dsmoe COMMAND: message" to stderr, as one line, and return the exit code, so that a command
- * can end with: return cli_usage("plan", "…"); the command is NULL where it is not known.
- * A call is wrong, and points to --help, if an option is missing, contradicts another, or has a value that
- * does not exist or does not fit the model. What files hold (the texts and ids of -p as well), the disk,
- * or memory are to blame for is a failure. */
+/* Both print "dsmoe COMMAND: message" to stderr, as one line, and return the exit code, so that a command can
+ * end with: return cli_usage("plan", "…"). `command` is NULL if it is not known. cli_usage is for wrong calls
+ * and points to --help: an option is missing, contradicts another, or has a value that does not exist or does
+ * not fit the model. cli_failure is for problems with the content of files (and the texts and ids of -p), the
+ * disk, or memory. */
 int cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int cli_failure(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* A line of the same form that is neither: a warning, or what the user should know. */
+/* Prints a line of the same form that is not an error: a warning, or something that the user should know. */
 void cli_note(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* An error of the library, after `about`, say the option or the model that it is about, if that is not NULL:
- * wrong usage if the library was asked for what is impossible, otherwise a failure. */
+/* Prints an error of the library, after `about`, such as an option or a model, if that is not NULL. An
+ * impossible argument is wrong usage, anything else is a failure. */
 int cli_error(const char *command, const char *about, const dsmoe_error *error);
 
-/* The part of --help of commands in which models converse. */
+/* The part of --help for commands with conversations. */
 #define CLI_CHAT_FORM_HELP                                                                             \
     "      --chat-form NAME     the form of conversations: deepseek, deepseek-v3, deepseek-v3-0324,\n" \
     "                           moonlight, chatml, alpaca or none (default: what the model's\n"        \
     "                           chat_template is recognised as; deepseek if it has none)\n"
 
-/* The message where a command needs a model and -m is missing. */
+/* The message of a command that needs a model, if -m is missing. */
 #define CLI_NO_MODEL                                                                               \
     "no model: name its folder, a training run or a .gguf file with -m PATH; dsmoe demo makes one"
 
-/* A line if not all of the data is learnt from, or not as it is. */
+/* Prints a line if some of the data is left out or changed. */
 void cli_warn_of_files(const char *command, const dsmoe_data_files *files);
-/* Warns on stderr if the model was not made for so many tokens. */
+/* Warns on stderr if n_ctx is more than the model was made for. */
 void cli_warn_of_context(const char *command, const dsmoe_config *config, int64_t n_ctx);
 
 /* A whole decimal number within [min, max]; false otherwise. */
@@ -80,15 +80,15 @@ void cli_group_digits(const char *digits, char *out);
 enum { CLI_BYTES = 24 };
 const char *cli_format_bytes(double bytes, char out[CLI_BYTES]);
 
-/* A word as a shell takes it: in quotes if it has more than letters, digits and the like. */
+/* Prints a word for a shell: in quotes if it has more than letters, digits and the like. */
 void cli_print_word(FILE *file, const char *word);
 
-/* Text of a model or a file to stdout. A terminal gets no control characters but line ends and tabs:
- * they could set its clipboard or hide what is written. False if it cannot be written. */
+/* Prints text of a model or a file to stdout. A terminal gets no control characters except line ends and
+ * tabs, because others could set its clipboard or hide text. False if it cannot be written. */
 bool cli_print_text(const char *text, size_t length);
 
-/* Whether `file` is a terminal that knows control sequences (TERM is not "dumb"), one that wants
- * colour as well (NO_COLOR is honoured), and its columns: 80 if it is none. */
+/* Whether `file` is a terminal that knows control sequences (TERM is not "dumb"); whether it also wants
+ * colour (NO_COLOR is honoured); and its columns, or 80 if it is not a terminal. */
 bool cli_steers_terminal(FILE *file);
 bool cli_wants_colour(FILE *file);
 int cli_terminal_width(FILE *file);
@@ -96,41 +96,43 @@ int cli_terminal_width(FILE *file);
 /* An input as messages name it: "standard input" for "-". */
 const char *cli_input_name(const char *path);
 
-/* The whole of a file, or of stdin for "-", ended by a NUL that *length does not count; to be freed.
- * On failure the message is printed and the exit code returned, otherwise CLI_OK. */
+/* Reads a whole file, or stdin for "-". The text ends with a NUL that *length does not count; free it. On
+ * failure the message is printed and the exit code returned, otherwise CLI_OK. */
 int cli_read_file(const char *command, const char *path, char **text, size_t *length);
 
-/* From here on Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP (a terminal that was closed, a connection that dropped; not
- * under nohup) do not end the program but make cli_interrupted true; if it still works on a second later,
- * another one of the first three ends it at once. cli_clear_interrupt forgets the first. */
+/* After this call Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP (a closed terminal or a dropped connection; not under
+ * nohup) do not end the program but make cli_interrupted true. If the program still runs more than a second
+ * later, another of the first three ends it immediately. cli_clear_interrupt forgets the signal. */
 void cli_catch_interrupt(void);
-/* The same if the reader of the output or the messages is gone: for work with something to save. */
+/* The same if the reader of the output or the messages is gone; for work that has something to save. */
 void cli_catch_broken_pipe(void);
-/* What Ctrl-C is answered with at once, where it takes a while until work ends: a line, which on a
- * terminal takes the place of one that is being redrawn. */
+/* Sets a line to print immediately on Ctrl-C, for work that takes a while to end. On a terminal it replaces a
+ * line that is being redrawn. */
 void cli_answer_interrupt(const char *text);
-/* A handler that does not make reading and writing fail. */
+/* Installs a handler that does not make reads and writes fail. */
 void cli_handle_signal(int signal_number, void (*handler)(int));
-/* The same for a lost terminal, unless the command was started with it ignored, as nohup does. */
+/* The same for SIGHUP, unless the command was started with it ignored, as nohup does. */
 void cli_handle_hangup(void (*handler)(int));
 bool cli_interrupted(void);
-bool cli_stop(void *unused); /* the same, for the library to ask */
+bool cli_stop(void *unused); /* the same, as a callback of the library */
 void cli_clear_interrupt(void);
-/* Whether it was more than Ctrl-C: an interactive command ends then, where Ctrl-C only stops its answer. */
+/* Whether a signal other than Ctrl-C came. An interactive command then ends, but Ctrl-C only stops an
+ * answer. */
 bool cli_terminated(void);
 
-/* A model is a mapped file: if that is cut short while in use there is nothing left to do but to say
- * so and to end. */
+/* A model is a mapped file. If the file is cut short while in use, all the program can do is say so and
+ * end. */
 void cli_catch_lost_file(void);
 
-/* Seconds on a clock that only goes forward, and the most memory this process has had, in bytes. */
+/* Seconds on a clock that only goes forward; and the peak memory of this process, in bytes. */
 double cli_seconds(void);
 int64_t cli_peak_rss(void);
 
-/* Shows what has been printed so far; false if that is impossible, which cli_finish then reports. */
+/* Flushes stdout; false if that fails, which cli_finish then reports. */
 bool cli_flush(void);
 
-/* After the last line of output: a full disk or a closed pipe is a failure, not silence. */
+/* Called after the last line of output, to report a full disk or a closed pipe as a failure. Returns the exit
+ * code. */
 int cli_finish(const char *command, int exit_code);
 
 #endif

@@ -14,8 +14,8 @@
 
 #include "base/utf8.h"
 
-/* "dsmoe COMMAND: message" on one line, whatever a file name or a word of the user holds: bytes that are not
- * characters, and controls of a terminal, become '?'. */
+/* Prints "dsmoe COMMAND: message" on one line. Names of files and words of the user may contain anything, so
+ * bytes that are not UTF-8 and control characters become '?'. */
 static void print_message(const char *command, const char *format, va_list arguments)
 {
     char message[4096];
@@ -80,7 +80,7 @@ void cli_warn_of_context(const char *command, const dsmoe_config *config, int64_
                  config->max_position_embeddings, n_ctx);
 }
 
-/* The number at the start of `text`; *end is set after it. */
+/* Parses the number at the start of `text`; *end is set to what follows it. */
 static bool parse_number(const char *text, const char **end, int64_t min, int64_t max,
                          int64_t *value)
 {
@@ -210,7 +210,7 @@ int64_t cli_peak_rss(void)
     return (int64_t)usage.ru_maxrss * 1024; /* Linux counts kilobytes */
 }
 
-/* Why the output could not be written, as stdio forgets it. */
+/* Why the output could not be written; kept here because stdio forgets it. */
 static int output_problem;
 
 bool cli_flush(void)

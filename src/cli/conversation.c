@@ -34,7 +34,7 @@ static void remove_messages(conversation *c, size_t from, size_t to)
     c->count -= to - from;
 }
 
-/* Where the turns begin, after a system message. */
+/* Index of the first turn, after a system message if there is one. */
 static size_t first_turn(const conversation *c)
 {
     return c->count > 0 && !strcmp(c->messages[0].role, "system");

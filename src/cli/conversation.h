@@ -14,11 +14,11 @@ typedef struct conversation {
     size_t count, capacity;
 } conversation;
 
-/* Appends a message; NULs in its text are left out. `role` is kept, not copied. False if there is
- * no memory. */
+/* Appends a message; NULs in its text are left out. `role` is kept, not copied. False if there is not enough
+ * memory. */
 bool conversation_add(conversation *c, const char *role, const char *text, size_t length);
 void conversation_drop_last(conversation *c);
-/* Takes away the answer at the end, to be freed; NULL if the conversation does not end with one. */
+/* Removes and returns the answer at the end, to be freed; NULL if the conversation does not end with one. */
 char *conversation_take_answer(conversation *c);
 /* Forgets the newest question and its answer; false if there is none. */
 bool conversation_undo(conversation *c);

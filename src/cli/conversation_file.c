@@ -8,8 +8,8 @@
 
 enum { LARGEST = 64 << 20 }; /* bytes: more than any context holds */
 
-/* The role that message number `count` may have: a system message comes first, users and assistants take
- * turns. The name that is kept, or NULL. */
+/* Whether the next message may have this role: a system message may come first, then users and assistants
+ * take turns. Returns a constant with the role, or NULL. */
 static const char *expect_role(const conversation *c, const char *role)
 {
     bool has_system = c->count > 0 && !strcmp(c->messages[0].role, "system");
@@ -51,7 +51,7 @@ static dsmoe_status take_messages(conversation *c, const json_node *root, dsmoe_
         STATUS_TRY(take_message(c, json_node_item(root, i), error));
     if (c->count == 0) return status_fail(error, DSMOE_ERROR_FORMAT, "there are no messages in it");
     if (!strcmp(c->messages[c->count - 1].role, "assistant")) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_FORMAT, "the last message is without an answer");
+    return status_fail(error, DSMOE_ERROR_FORMAT, "the last message has no answer");
 }
 
 dsmoe_status conversation_open(const char *path, conversation *c, dsmoe_error *error)

@@ -1,6 +1,6 @@
 /* conversation_file.h - a conversation as /save writes and /load reads it: a JSON array of messages,
  *
- *   [{"role": "system", "content": "…"},        if there is one, the first
+ *   [{"role": "system", "content": "…"},        optional
  *    {"role": "user", "content": "…"},
  *    {"role": "assistant", "content": "…"}, …]  in turn; the last is an answer
  *

@@ -1,4 +1,4 @@
-/* conversion.c - a model on its way to the disk. */
+/* conversion.c - writing a model to disk, with a bar and a summary. */
 #include "cli/conversion.h"
 
 #include <libgen.h>
@@ -12,7 +12,7 @@
 #include "cli/model_path.h"
 #include "cli/table.h"
 
-/* Metadata, headers and small files beside the weights, generously. */
+/* A generous size for metadata, headers and the small files next to the weights. */
 static const double bytes_beside = 16e6;
 
 bool conversion_to_gguf(const char *target)
@@ -24,7 +24,7 @@ bool conversion_to_gguf(const char *target)
 conversion conversion_start(const char *command, const char *label, const char *target)
 {
     cli_catch_interrupt();
-    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is then an error, like a full disk */
     return (conversion){.command = command,
                         .target = target,
                         .bar = progress_start(label, "bytes"),
@@ -37,7 +37,7 @@ static double bytes_left(const char *target)
     struct statvfs disk;
     char *copy = strdup(target);
     if (!copy) return -1;
-    int failed = statvfs(target, &disk); /* the target, or where it will be */
+    int failed = statvfs(target, &disk); /* fails if the target does not exist yet */
     if (failed) failed = statvfs(dirname(copy), &disk);
     free(copy);
     return failed ? -1 : (double)disk.f_bavail * (double)disk.f_frsize;
@@ -68,14 +68,14 @@ int conversion_failure(conversion *c, const dsmoe_error *error)
         return cli_failure(c->command, "%s: the model needs %s, and the disk has %s left",
                            c->target, cli_format_bytes(c->needed, needed),
                            cli_format_bytes(c->available, left));
-    bool is_about_type = error->status == DSMOE_ERROR_ARGUMENT; /* the rest was parsed well */
+    bool is_about_type = error->status == DSMOE_ERROR_ARGUMENT; /* others were checked before */
     if (error->status != DSMOE_ERROR_STOPPED)
         return cli_error(c->command, is_about_type && !c->merge ? "--type" : NULL, error);
     cli_failure(c->command, "interrupted; what was written is removed");
     return CLI_INTERRUPTED;
 }
 
-/* Types by falling number of tensors. */
+/* Prints types in order of falling number of tensors. */
 static void print_types(const int64_t counts[], int n_types)
 {
     bool printed[16] = {false};
@@ -109,7 +109,7 @@ static void print_summary(const conversion *c, const dsmoe_model *model)
     printf("; %.1f s\n", cli_seconds() - c->start);
 }
 
-/* What was written is opened as anyone would. */
+/* Opens the written model as any program would. */
 int conversion_summary(conversion *c)
 {
     progress_finish(&c->bar);
@@ -122,11 +122,11 @@ int conversion_summary(conversion *c)
     return CLI_OK;
 }
 
-/* ---- from one model to another ---------------------------------------------------------------- */
+/* ---- converting a model ----------------------------------------------------------------------- */
 
 typedef struct source_view {
     const char *command, *from;
-    dsmoe_dtype has;    /* the type of most bytes */
+    dsmoe_dtype has;    /* the type that most bytes have */
     const char *wanted; /* NULL: as it is */
     dsmoe_type_changes changes;
 } source_view;
@@ -153,7 +153,7 @@ static bool view_source(source_view *view)
     return true;
 }
 
-/* A file of a folder that belongs to its tokenizer and that neither form of a model takes along. */
+/* Warns of a tokenizer's file that neither form of a model keeps. */
 static void tell_left_out(const source_view *v)
 {
     char path[DSMOE_PATH + 32];

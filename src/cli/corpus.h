@@ -15,8 +15,7 @@ typedef struct corpus_source {
     bool ids;               /* the text is token ids between spaces: no tokenizer, no BOS */
 } corpus_source;
 
-/* The text itself: BOS belongs to a window, which is a stretch of the text with BOS before it if the
- * model expects one. */
+/* A text, without BOS. A window is a stretch of the text, with BOS before it if the model expects one. */
 typedef struct corpus {
     dsmoe_tokenizer *tokenizer; /* NULL with ids */
     int32_t bos;                /* -1: none is put before a window */
@@ -25,18 +24,18 @@ typedef struct corpus {
     int64_t n_bytes; /* of the text; 0 with ids */
 } corpus;
 
-/* Every token is below the model's vocab_size. On failure the message is printed and the exit code
- * returned, otherwise CLI_OK. */
+/* Reads a text and checks that every token is below the model's vocab_size. On failure the message is printed
+ * and the exit code returned, otherwise CLI_OK. */
 int corpus_read(const corpus_source *source, const dsmoe_config *config, corpus *text);
 void corpus_free(corpus *text);
 
-/* The same text as the library takes it, as long as this one is there. */
+/* The same text in the library's form; valid until corpus_free. */
 token_text corpus_text(const corpus *text);
-/* A window of it: see token_text_window. */
+/* Copies a window of the text: see token_text_window. */
 int64_t corpus_window(const corpus *text, int64_t start, int32_t *buffer, int64_t n_tokens);
 
-/* The most positions a window may have: n_ctx, or max_position_embeddings if that is 0. A warning
- * is printed if the model was not made for so many. No more than the text needs. */
+/* The most positions that a window may have: n_ctx, or max_position_embeddings if n_ctx is 0, but no more
+ * than the text needs. Prints a warning if the model was not made for so many. */
 int64_t corpus_context(const char *command, const corpus *text, const dsmoe_config *config,
                        int64_t n_ctx);
 

@@ -33,14 +33,14 @@ static const char help[] =
     "example:\n"
     "  dsmoe demo --out demo && dsmoe generate -m demo --temp 0 -p \"add 23 + 8 =\"\n";
 
-/* The longest folder that leaves room for the names in it. */
+/* The longest folder name that leaves room for the names in it. */
 enum { MAX_OUT = DSMOE_PATH - 64 };
 
 typedef struct demo_command {
     const char *out;
     int64_t steps, seed, n_threads;
     bool force;
-    double seconds, stop_at; /* the latter on the clock; 0: no limit */
+    double seconds, stop_at; /* stop_at is on the clock; 0: no limit */
     char corpus[DSMOE_PATH], config[DSMOE_PATH], sample[DSMOE_PATH];
     demo_watch watch;
     dsmoe_run_result result;
@@ -48,8 +48,8 @@ typedef struct demo_command {
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-/* The model and its training, chosen so that a minute on two cores is enough. Experts are many and
- * narrow, attention has the larger part; the text has words for no more than about so many tokens. */
+/* The model and its training, chosen so that a minute on two cores is enough. Experts are many and narrow.
+ * The text hardly has words for a larger vocabulary. */
 enum {
     VOCAB_SIZE = 544,
     SEQUENCE = 64, /* two or three examples */
@@ -59,8 +59,8 @@ enum {
     EVAL_SEQUENCES = 64,
 };
 
-/* The balance loss is over the batch (seq_aux false): a sequence is of one kind only, and balance
- * within it would forbid experts to specialise. */
+/* The balance loss is over the batch (seq_aux false): a sequence is of one kind only, and balance within it
+ * would keep experts from specialising. */
 static const dsmoe_config demo_config = {.vocab_size = VOCAB_SIZE,
                                          .hidden_size = 128,
                                          .intermediate_size = 384,
@@ -113,7 +113,7 @@ static dsmoe_run_settings make_settings(const demo_command *c)
 static void on_event(void *context, const dsmoe_run_event *event)
 {
     demo_command *c = context;
-    /* Preparations do not count. */
+    /* The time of preparations does not count. */
     if (event->kind == DSMOE_RUN_START && c->seconds > 0) c->stop_at = cli_seconds() + c->seconds;
     demo_watch_event(&c->watch, event);
 }
@@ -226,7 +226,7 @@ int command_demo(int argc, char **argv)
     int exit_code = parse(&c, argc, argv);
     if (exit_code >= 0) return exit_code;
     cli_catch_interrupt();
-    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is then an error, like a full disk */
     exit_code = make_text(&c);
     if (exit_code == CLI_OK) {
         demo_print_title("A small DeepSeekMoE learns it");

@@ -1,4 +1,4 @@
-/* demo_folder.c - the folder of `dsmoe demo`, and what of an earlier one has to go. */
+/* demo_folder.c - the folder of `dsmoe demo`, and removing what an earlier demo made. */
 #include "cli/demo_folder.h"
 
 #include <dirent.h>
@@ -33,7 +33,7 @@ static const char marker_rest[] =
     "dsmoe demo, run in this folder again, replaces all these and leaves other files alone; if the\n"
     "model was trained further, only with --force.\n";
 
-/* What a demo and its run make; folders with all that is in them. */
+/* What a demo and its run make. Folders are removed with all that is in them. */
 static const char *const made[] = {"corpus",
                                    "sample.ids",
                                    ".preparing",
@@ -64,7 +64,7 @@ static int remove_tree(const char *path)
                        strerror(errno));
 }
 
-/* One of these, or what is left of it where writing was interrupted. */
+/* One of these names, or the partial file of an interrupted write. */
 static bool is_made(const char *name)
 {
     static const char partial[] = ".partial";
@@ -77,7 +77,7 @@ static bool is_made(const char *name)
     return false;
 }
 
-/* Whether a demo made this; *steps is how many it was to have, -1 if that is not known. */
+/* Whether a demo made the folder; *steps is how many that demo should have had, -1 if not known. */
 static bool read_marker(const char *path, int64_t *steps)
 {
     char line[sizeof marker_line + 1] = "";
@@ -91,7 +91,7 @@ static bool read_marker(const char *path, int64_t *steps)
 
 static bool is_dots(const char *name) { return !strcmp(name, ".") || !strcmp(name, ".."); }
 
-/* ---- what is not the demo's -------------------------------------------------------------------- */
+/* ---- files of other programs ------------------------------------------------------------------- */
 
 static bool is_kind(const char *name)
 {
@@ -107,13 +107,13 @@ static bool is_checkpoint(const char *name)
     return fnmatch("step-*", name, 0) == 0 || fnmatch(".step-*", name, 0) == 0;
 }
 
-/* A folder that goes with all that is in it must have names of its own only. */
+/* A folder that is removed with its content must have only names of the demo. */
 static int check_own(const char *folder, const char *name, bool (*is_own)(const char *name))
 {
     char path[PATH];
     struct stat info;
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    bool is_folder = lstat(path, &info) == 0 && S_ISDIR(info.st_mode); /* a link goes by itself */
+    bool is_folder = lstat(path, &info) == 0 && S_ISDIR(info.st_mode); /* not if it is a link */
     DIR *entries = is_folder ? opendir(path) : NULL;
     if (!entries) return CLI_OK;
     int exit_code = CLI_OK;
@@ -140,7 +140,7 @@ static int check_folders(const char *folder)
     return exit_code;
 }
 
-/* A run that was given more steps than its demo has become someone's work. */
+/* A run with more steps than its demo was trained further, so it is not removed without --force. */
 static int check_run(const char *folder, int64_t steps)
 {
     static dsmoe_run_settings settings; /* large */
@@ -157,7 +157,7 @@ static int check_run(const char *folder, int64_t steps)
 
 /* ---- the folder -------------------------------------------------------------------------------- */
 
-/* All that a demo made goes. */
+/* Removes all that a demo made. */
 static int clear_folder(const char *folder)
 {
     DIR *entries = opendir(folder);
@@ -174,7 +174,7 @@ static int clear_folder(const char *folder)
     return exit_code;
 }
 
-/* First of all, so that whatever happens later the folder is known as a demo's. */
+/* Written first, so that the folder is known as a demo's even if something fails later. */
 static int write_marker(const char *path, int64_t steps)
 {
     FILE *file = fopen(path, "w");

@@ -5,10 +5,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Makes the folder for a demo of so many steps, or clears one that an earlier demo made and marked: only
- * what a demo makes goes, one whose run was trained further only by force, and any other folder that is
- * not empty is refused. Nothing is removed before all is known to be in order. Prints its message and
- * returns the exit code, or CLI_OK. */
+/* Makes the folder for a demo of `steps` steps, or clears one that an earlier demo made and marked. Only what
+ * a demo makes is removed; if its run was trained further, only with `force`. Any other folder that is not
+ * empty is an error. Nothing is removed before all checks have passed. Returns CLI_OK, or an exit code after
+ * a message. */
 int demo_folder_prepare(const char *folder, int64_t steps, bool force);
 
 #endif

@@ -27,7 +27,7 @@ void demo_print_title(const char *title)
 
 /* ---- text of two parts, wrapped between words ------------------------------------------------ */
 
-/* Of an untrained model anything may come, and a terminal is not to obey it. */
+/* An untrained model can output anything, so only printable ASCII is passed to the terminal. */
 static void put_plain(const char *text, int length)
 {
     for (int i = 0; i < length; i++) putchar(text[i] >= ' ' && text[i] <= '~' ? text[i] : '?');
@@ -60,7 +60,7 @@ static void print_paragraph(const char *text)
     putchar('\n');
 }
 
-/* Without colour an arrow stands between what was given and what was written. */
+/* Without colour, an arrow separates the prompt from the answer. */
 static void print_answer(const demo_answer *answer, bool right)
 {
     bool colour = cli_wants_colour(stdout);
@@ -117,7 +117,7 @@ static void print_start(const dsmoe_run_event *event)
     cli_flush();
 }
 
-/* A tokenizer counts the text, then merges; nothing here takes long enough to report. */
+/* The unit is only "parts": some work counts two things in turn, and none takes long here. */
 static void show_work(demo_watch *watch, const dsmoe_run_event *event)
 {
     if (strcmp(watch->what, event->what)) {
@@ -157,7 +157,7 @@ void demo_watch_event(demo_watch *watch, const dsmoe_run_event *event)
         watch->training = progress_start(watch->label, "tokens");
         break;
     case DSMOE_RUN_STEP: show_step(watch, event); break;
-    case DSMOE_RUN_EVAL: /* a line that stays */
+    case DSMOE_RUN_EVAL: /* a line that is not redrawn */
         clear_line(watch);
         fprintf(stderr, "  step %4" PRId64 " of %" PRId64 "  loss %.3f  on text held out %.3f\n",
                 watch->step, watch->n_steps, watch->loss, event->held_out_loss);
@@ -199,7 +199,7 @@ void demo_print_scores(const demo_study *study)
     cli_flush();
 }
 
-/* ---- who does what --------------------------------------------------------------------------- */
+/* ---- experts and kinds ----------------------------------------------------------------------- */
 
 static void print_map(const demo_routing *r, int64_t place, const int32_t *order)
 {
@@ -227,8 +227,8 @@ static double best_shared_rate(const demo_routing *r, double *chance)
     return best;
 }
 
-/* A gate that has learned nothing sends tokens somewhere too: the numbers before training are what
- * those after it have to be compared with. */
+/* An untrained gate also sends tokens somewhere, so the numbers after training must be compared with those
+ * before it. */
 static void print_rates(const demo_study *study, int64_t best)
 {
     char text[640];
@@ -276,7 +276,7 @@ void demo_print_experts(const demo_study *study)
     cli_flush();
 }
 
-/* ---- what is left to do ---------------------------------------------------------------------- */
+/* ---- next steps ------------------------------------------------------------------------------ */
 
 void demo_print_next(const char *program, const char *folder, const char *report)
 {

@@ -1,8 +1,8 @@
 /* eval.c - `dsmoe eval`: how well a model predicts a text.
  *
- * A window of n_ctx tokens (BOS included, where the model expects one) moves over the text by
- * `stride`. In each window only the tokens that no window before has scored count, so that every
- * token counts once and, but at the very beginning, has at least n_ctx - stride tokens before it. */
+ * A window of n_ctx tokens (with BOS, if the model expects it) moves over the text by `stride`. In each
+ * window only tokens count that no earlier window has scored. So every token counts once and, except at the
+ * very beginning, has at least n_ctx - stride tokens before it. */
 #include "cli/eval.h"
 
 #include <inttypes.h>
@@ -54,9 +54,9 @@ static const char help[] =
     "                         the same token likeliest\n"
     "\n"
     "questions with known answers (docs/tasks.md): JSON lines with \"prompt\" (or \"question\") and\n"
-    "either \"choices\" and \"answer\", the number of the right one, or \"answer\", a text to be written:\n"
-    "      --tasks FILE       may be given several times. Of choices the likeliest one counts: by all\n"
-    "                         of its tokens (acc), by character (acc_norm) and by token (acc_token);\n"
+    "either \"choices\" and \"answer\", the number of the right one, or \"answer\", a text to write:\n"
+    "      --tasks FILE       may be given several times. The likeliest choice counts: by all of its\n"
+    "                         tokens (acc), by character (acc_norm) and by token (acc_token);\n"
     "                         a written text counts if it is the answer (exact_match)\n"
     "      --answers          print a line of JSON for each question: what the model chose or wrote\n"
     "\n"
@@ -70,7 +70,7 @@ static const char help[] =
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-/* Tokens that are run in all windows: each but the last of a window. */
+/* The number of tokens that all windows run: each window runs all but its last token. */
 static int64_t count_run(const corpus *text, int64_t n_ctx, int64_t stride)
 {
     int64_t n_total = 0, n_text = n_ctx - (text->bos >= 0);
@@ -94,7 +94,7 @@ static void add_losses(evaluation *e, const int32_t *targets, int64_t n)
     result->n_scored += n;
 }
 
-/* Runs the window's tokens but the last and scores those from `first_scored` on. */
+/* Runs all tokens of the window but the last, and scores those from `first_scored` on. */
 static dsmoe_status run_window(evaluation *e, int64_t n_window, int64_t first_scored,
                                dsmoe_error *error)
 {
@@ -127,7 +127,7 @@ static dsmoe_status run_all(evaluation *e, dsmoe_error *error)
 {
     const corpus *text = e->text;
     int64_t n_bos = text->bos >= 0, n_text = e->n_ctx - n_bos;
-    int64_t scored_to = n_bos ? 0 : 1; /* the first token of all has nothing before it */
+    int64_t scored_to = n_bos ? 0 : 1; /* nothing comes before the first token */
     dsmoe_status status = DSMOE_OK;
     for (int64_t start = 0; status == DSMOE_OK && !e->result.interrupted; start += e->stride) {
         int64_t n_window = corpus_window(text, start, e->window, e->n_ctx);
@@ -136,7 +136,8 @@ static dsmoe_status run_all(evaluation *e, dsmoe_error *error)
         e->result.n_windows++;
         if (start + n_text >= text->n_tokens) break;
     }
-    /* Tokens may spell the text with other bytes: what is not UTF-8 becomes U+FFFD. */
+    /* Tokens may spell the text with other bytes: what is not UTF-8 becomes U+FFFD. So the text's own size is
+     * used. */
     if (e->result.n_scored == text->n_tokens) e->result.n_bytes = text->n_bytes;
     return status;
 }
@@ -280,7 +281,7 @@ int eval_refuse_probe(const eval_options *o, const dsmoe_error *error)
     return cli_error("eval", fits_none ? o->model : options + 1, error);
 }
 
-/* With the probe that the options name, which may be none. */
+/* Evaluates with the probe that the options name, if any. */
 static int evaluate_probed(evaluation *e, const dsmoe_model *model)
 {
     dsmoe_error error;

@@ -1,5 +1,5 @@
-/* eval.h - one evaluation of a model on a text, the paper's probes made of several, and two models
- * beside each other. */
+/* eval.h - `dsmoe eval`: one evaluation of a model on a text, the paper's probes, a comparison of two models,
+ * and questions. */
 #ifndef DSMOE_CLI_EVAL_H
 #define DSMOE_CLI_EVAL_H
 
@@ -13,7 +13,7 @@
 #include "cli/table.h"
 #include "dsmoe.h"
 
-/* Tokens that go through the model at once: after each of these Ctrl-C is heard. */
+/* EVAL_BATCH tokens go through the model together; Ctrl-C is checked after each batch. */
 enum { EVAL_BATCH = 512, EVAL_MOST_TASKS = 64 };
 
 typedef struct eval_options {
@@ -38,7 +38,7 @@ typedef struct eval_result {
 typedef struct evaluation {
     const eval_options *options;
     const corpus *text;
-    dsmoe_config config; /* of the model at work */
+    dsmoe_config config; /* of the model that runs */
     dsmoe_engine *engine;
     dsmoe_sequence *sequence;
     int64_t n_ctx, stride;
@@ -59,7 +59,7 @@ eval_numbers eval_compute(const eval_result *result);
  * exit code returned, otherwise CLI_OK, also after Ctrl-C. */
 int eval_run(evaluation *e, const dsmoe_model *model, const char *label);
 
-/* The beginning of the JSON: the members that do not depend on the outcome. */
+/* Prints the beginning of the JSON: the members that do not depend on the results. */
 void eval_print_json_source(const evaluation *e);
 
 /* ---- probes ---------------------------------------------------------------------------------- */
@@ -69,10 +69,10 @@ bool eval_is_probed(const dsmoe_probe *probe);
  * that of the model with the probe applied. Returns `out`. */
 const char *eval_format_experts(const dsmoe_probe *probe, const dsmoe_config *config,
                                 char out[TABLE_CELL]);
-/* The members of the JSON that say the same, without brackets around them. */
+/* Prints the same as members of JSON, without brackets around them. */
 void eval_print_json_probe(const dsmoe_probe *probe, const dsmoe_config *config);
 
-/* A probe that the model cannot take, with the options that make it. Returns the exit code. */
+/* Prints that the model cannot take the probe, with the options that ask for it. Returns the exit code. */
 int eval_refuse_probe(const eval_options *options, const dsmoe_error *error);
 
 /* Evaluates the standard set of probes and prints its table or JSON. Returns the exit code. */
@@ -86,8 +86,8 @@ int eval_against(const eval_options *options, const corpus *text, const dsmoe_mo
 
 /* ---- questions ------------------------------------------------------------------------------- */
 
-/* Asks the model, with the probe of the options, the questions of options->tasks and prints the scores. Returns the
- * exit code. */
+/* Asks the model, with the probe of the options, the questions of options->tasks and prints the scores.
+ * Returns the exit code. */
 int eval_tasks(const eval_options *options, const dsmoe_model *model);
 
 #endif

@@ -14,7 +14,7 @@ typedef struct against {
     const corpus *text;
     const dsmoe_model *model, *other;
     int64_t n_ctx;
-    int32_t *tokens; /* pieces of n_ctx, each with BOS first where the model expects it */
+    int32_t *tokens; /* pieces of n_ctx, each with BOS first if the model expects it */
     int64_t n_tokens;
     progress bar;
     dsmoe_comparison result;
@@ -110,7 +110,7 @@ static void print_text(const against *a)
            a->text->bos >= 0 ? ", BOS first" : "", a->seconds);
 }
 
-/* A further member of the JSON, which has no word for what is not finite. */
+/* Prints a further member of the JSON; null if the value is not finite. */
 static void print_member(const char *between, const char *name, double value)
 {
     printf(isfinite(value) ? "%s\"%s\": %.9g" : "%s\"%s\": null", between, name, value);

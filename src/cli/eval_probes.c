@@ -67,8 +67,8 @@ static void add(probe_set *set, dsmoe_probe probe, const char *format, ...)
     va_end(arguments);
 }
 
-/* What this model can be asked: few experts may leave no difference between two shares, or too few to
- * choose from. */
+/* Chooses the probes that this model can take. With few experts, two shares may mask as many, or leave too
+ * few to choose from. */
 static void choose_probes(const dsmoe_config *c, probe_set *set)
 {
     int64_t n = c->n_routed_experts, k = c->num_experts_per_tok, masked_before = 0;

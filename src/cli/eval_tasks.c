@@ -5,7 +5,7 @@
 #include "cli/eval.h"
 #include "formats/json_write.h"
 
-/* One file. */
+/* The questions of one file. */
 typedef struct quiz {
     const eval_options *options;
     const dsmoe_model *model;
@@ -26,7 +26,7 @@ static bool show_progress(void *context, double done, double total)
     return !cli_interrupted();
 }
 
-/* A line of JSON; nothing else is on the output while the bar is on the other stream. */
+/* Prints a line of JSON to stdout; the bar is on stderr. */
 static void print_answer(void *context, const dsmoe_task_result *r)
 {
     const quiz *q = context;

@@ -4,7 +4,7 @@
 
 #include "dsmoe.h"
 
-/* Of each layer a line; nothing for a model that has none. */
+/* Prints a line for each layer that has a bias. */
 void gate_bias_print(const dsmoe_model *model);
 /* The same as a member of an object, with a comma before it. */
 void gate_bias_print_json(const dsmoe_model *model);

@@ -50,7 +50,7 @@ typedef struct generate_options {
 
 /* ---- the prompt ---------------------------------------------------------------------------- */
 
-/* -p, -f or stdin; to be freed. CLI_OK or an exit code. */
+/* Reads -p, -f or stdin; *text is to be freed. CLI_OK or an exit code. */
 static int read_prompt(const generate_options *o, char **text, size_t *length)
 {
     if (o->prompt) {
@@ -63,7 +63,7 @@ static int read_prompt(const generate_options *o, char **text, size_t *length)
                          "no text: give it with -p TEXT, or name its file with -f FILE");
     int code = cli_read_file("generate", o->file ? o->file : "-", text, length);
     if (code != CLI_OK) return code;
-    /* An editor's last newline would begin a new paragraph. */
+    /* The newline that editors put at the end would begin a new paragraph. */
     if (*length > 0 && (*text)[*length - 1] == '\n') (*text)[--*length] = '\0';
     return CLI_OK;
 }
@@ -75,7 +75,7 @@ static const char *source_name(const generate_options *o)
 
 /* ---- the output ---------------------------------------------------------------------------- */
 
-/* Ids that follow are divided from those of the prompt by a blank, for which they must be one text. */
+/* The ids of the prompt are put into the stream, so that a blank separates them from those that follow. */
 static void print_echo(const generate_options *o, const voice *v, stream *out)
 {
     bool dim = cli_wants_colour(stdout);
@@ -88,7 +88,7 @@ static void print_echo(const generate_options *o, const voice *v, stream *out)
     cli_flush();
 }
 
-/* A line that is complete: ids always, a text (which may be continued elsewhere) for the eye. */
+/* Ends the line: always after ids, but after a text, which may be continued elsewhere, only on a terminal. */
 static void end_output(const generate_options *o, const stream *text, runner_end end)
 {
     if (end == RUNNER_FAILED && text->length == 0) return;
@@ -108,14 +108,14 @@ static int generate(const generate_options *o, voice *v, stream *out)
     if (result.end == RUNNER_FAILED) return voice_failure(v, &result.error);
     if (ferror(stdout)) return CLI_FAILURE; /* cli_finish says so */
     if (out->failed) return cli_failure("generate", "not enough memory");
-    if (result.end == RUNNER_INTERRUPTED && !cli_interrupted()) /* another rank was */
+    if (result.end == RUNNER_INTERRUPTED && !cli_interrupted()) /* another rank was interrupted */
         cli_note("generate", "%s", result.error.message);
     if (result.end == RUNNER_FULL) fprintf(stderr, "%s is full%s\n", v->context, v->context_hint);
     if (!o->quiet) v->kind->report(v);
     return result.end == RUNNER_INTERRUPTED ? CLI_INTERRUPTED : CLI_OK;
 }
 
-/* A rank other than the first, which has the model and reports errors: it runs experts. */
+/* Runs experts on a rank other than the first, which has the model and reports errors. */
 static int follow(const generate_options *o)
 {
     dsmoe_follow_options options = {.n_threads = (int)o->run.n_threads, .stop = cli_stop};
@@ -128,7 +128,7 @@ static int follow(const generate_options *o)
     return status == DSMOE_ERROR_PEER ? cli_failure("generate", "%s", error.message) : CLI_OK;
 }
 
-/* The first rank, once what it can check by itself is well. */
+/* Joins the ranks as the first one, after all that this rank can check alone. */
 static int join_ranks(runner_options *o, double peer_timeout)
 {
     int code = ranks_open("generate", peer_timeout, &o->peers);

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Loads over the mean, up to a bound: a shade, and a background of the 256-colour palette from blue
- * over grey to red. */
+/* How loads (over the mean) up to `bound` are shown: a shade, or a background of the 256-colour palette, from
+ * blue through grey to red. */
 typedef struct load_level {
     double bound;
     const char *shade;

@@ -4,9 +4,9 @@
 
 #include <stdbool.h>
 
-/* A cell of so many columns for a load over the mean, to stdout. */
+/* Prints a cell of `width` columns for a load over the mean. */
 void heat_map_cell(double relative_load, bool colour, int width);
-/* What the cells mean, and an empty line. */
+/* Prints what the cells mean, and an empty line. */
 void heat_map_legend(bool colour);
 
 #endif

@@ -14,12 +14,12 @@ typedef struct ids_source {
     const char *name; /* of the file, or of the option */
 } ids_source;
 
-/* All ids of a text, to be freed. On failure the message, which names the word at fault and its line,
- * is printed and the exit code returned, otherwise CLI_OK. */
+/* Parses all ids of a text, to be freed. On failure a message that names the wrong word and its line is
+ * printed and the exit code returned, otherwise CLI_OK. */
 int ids_parse(ids_source source, const char *text, size_t length, int32_t **ids, size_t *n_ids);
 
-/* Whether a model with this vocab_size has all the ids, which a tokenizer made of a text or someone
- * wrote down. */
+/* Checks that all ids are below vocab_size. `from_text`: a tokenizer made them; otherwise a person wrote
+ * them. */
 dsmoe_status ids_check(const int32_t *ids, size_t n_ids, int64_t vocab_size, bool from_text,
                        dsmoe_error *error);
 

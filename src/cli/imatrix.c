@@ -16,22 +16,22 @@ static const char help[] =
     "usage: dsmoe imatrix -m MODEL -f TEXT -o FILE [options]\n"
     "\n"
     "Runs a text through a model and records how large the inputs of every matrix are, column by\n"
-    "column: dsmoe quantize --imatrix FILE then keeps errors small where they would matter. Best is a\n"
-    "text like those the model is for, of some ten thousand tokens. The file is GGUF, in the form of\n"
-    "llama.cpp, which reads it too.\n"
+    "column: dsmoe quantize --imatrix FILE then keeps errors small where they would matter. A text\n"
+    "like those that the model is for works best, some ten thousand tokens long. The file is GGUF, in\n"
+    "the form of llama.cpp, which reads it too.\n"
     "\n"
-    "  -m, --model PATH     the model: a folder, a training run or a .gguf file, best one that is\n"
-    "                       not quantised\n"
+    "  -m, --model PATH     the model: a folder, a training run or a .gguf file, preferably not\n"
+    "                       quantised\n"
     "  -f, --file FILE      the text (\"-\": stdin)\n"
     "  -o, --output FILE    the file to write\n"
     "      --force          " OUTPUT_FORCE_HELP "\n"
-    "  -c, --ctx-size N     tokens of a piece (512, or what the model was made for)\n"
+    "  -c, --ctx-size N     tokens per piece (512, or what the model was made for)\n"
     "      --chunks N       only the first N pieces\n"
     "      --ids            the text is token ids\n"
     "  -t, --threads N      threads to use (default: all processors)\n"
     "  -h, --help           this text\n"
     "\n"
-    "An expert that few tokens chose borrows from the mean of its layer.\n"
+    "For an expert that few tokens chose, the mean of its layer is mixed in.\n"
     "\n"
     "example:\n"
     "  dsmoe imatrix -m deepseek-moe-16b-base -f text.txt -o moe-16b.imatrix.gguf --chunks 100\n";
@@ -46,7 +46,7 @@ typedef struct imatrix_command {
     progress bar;
 } imatrix_command;
 
-/* ---- what is asked for --------------------------------------------------------------------- */
+/* ---- options ------------------------------------------------------------------------------- */
 
 static int parse(imatrix_command *c, int argc, char **argv)
 {
@@ -77,7 +77,7 @@ static int parse(imatrix_command *c, int argc, char **argv)
 
 /* ---- the tokens ------------------------------------------------------------------------------ */
 
-/* The pieces one after the other, each begun as the model expects it. *tokens is to be freed. */
+/* Puts the pieces one after the other, each with BOS if the model expects it. *tokens is to be freed. */
 static int cut_pieces(const imatrix_command *c, const corpus *text, int32_t **tokens,
                       int64_t *n_tokens)
 {

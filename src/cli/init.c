@@ -20,7 +20,7 @@ static const char help[] =
     "       dsmoe init --preset NAME | --config FILE [options] FILE.gguf\n"
     "\n"
     "Writes a model with fresh random weights to a folder that is new or empty (or holds only a\n"
-    "tokenizer, which becomes the model's), in the layout of the released one: config.json,\n"
+    "tokenizer, which becomes the model's), in the layout of the released model: config.json,\n"
     "generation_config.json and safetensors of at most 5 GB each; or, if the name ends with .gguf, to\n"
     "a GGUF file of any type. The same seed gives the same bits on every machine, and a layer is the\n"
     "same whatever the number of layers. Weights of quantised types are drawn from a stock of blocks,\n"
@@ -38,8 +38,8 @@ static const char help[] =
     "                        quantize (--dtype is the same)\n"
     "  -s, --seed N          another seed gives other weights (0)\n"
     "      --tokenizer PATH  a tokenizer.json, or the folder that has one, to copy to DIR or\n"
-    "                        FILE.gguf, where other programs may need one; the model begins and\n"
-    "                        ends texts with its tokens\n"
+    "                        FILE.gguf, where other programs may need one; its BOS and EOS\n"
+    "                        become the model's\n"
     "      --force           " OUTPUT_FORCE_HELP "\n"
     "                        or a folder\n"
     "  -t, --threads N       threads to use (default: all processors)\n"
@@ -69,11 +69,11 @@ typedef struct init_command {
     int64_t n_parameters;
     double bytes;
     bool force;
-    /* What has to go again if the rest fails. */
+    /* What is removed if a later step fails. */
     bool made_folder, copied[N_TOKENIZER_FILES];
 } init_command;
 
-/* ---- what is asked for --------------------------------------------------------------------- */
+/* ---- options ------------------------------------------------------------------------------- */
 
 /* FOLDER/NAME in a string to free(). */
 static char *path_in(const char *folder, const char *name)
@@ -89,7 +89,7 @@ static bool is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* What the model is like, for messages. */
+/* The preset or configuration, for messages. */
 static const char *source(const init_command *c) { return c->preset ? c->preset : c->config_path; }
 
 static int parse_options(init_command *c, int argc, char **argv)
@@ -115,7 +115,7 @@ static int parse_options(init_command *c, int argc, char **argv)
     return exit_code >= 0 ? exit_code : options_check("init", rows, N_ROWS, given, rules, 1);
 }
 
-/* The preset or the file, with the sizes over it. */
+/* Takes the preset or the file, then the sizes. */
 static int make_config(init_command *c)
 {
     dsmoe_error error;
@@ -159,7 +159,7 @@ static int parse(init_command *c, int argc, char **argv)
     return make_config(c);
 }
 
-/* A tokenizer that is in the folder already counts as given. */
+/* A tokenizer that is already in the folder counts as given. */
 static void find_tokenizer(init_command *c)
 {
     char *path = path_in(c->folder, tokenizer_files[0]);
@@ -167,7 +167,7 @@ static void find_tokenizer(init_command *c)
     free(path);
 }
 
-/* The tokenizer must open and fit; its first and last token become the model's. */
+/* Checks that the tokenizer can be opened and fits; its BOS and EOS become the model's. */
 static int use_tokenizer(init_command *c)
 {
     find_tokenizer(c);
@@ -193,7 +193,7 @@ static int use_tokenizer(init_command *c)
     return CLI_OK;
 }
 
-/* How large it gets. */
+/* Computes how large the model will be. */
 static int measure(init_command *c)
 {
     dsmoe_model_plan plan;
@@ -227,7 +227,7 @@ static int make_folder(init_command *c)
     return CLI_OK;
 }
 
-/* A file that is not there yet; *created says whether it is there now, maybe cut short. */
+/* Writes a file that must be new; *created says whether it exists now, perhaps incomplete. */
 static int write_new_file(const char *path, const char *text, size_t length, bool *created)
 {
     FILE *file = fopen(path, "wx");
@@ -272,7 +272,7 @@ done:
     return exit_code;
 }
 
-/* Of a folder all files, otherwise the one that is named. */
+/* Copies all files of a tokenizer's folder, or the one file that is named. */
 static int copy_tokenizer(init_command *c)
 {
     if (!c->tokenizer) return CLI_OK;
@@ -283,7 +283,7 @@ static int copy_tokenizer(init_command *c)
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
-/* Once it writes, as the folder may be the wrong one. */
+/* Called only when writing begins, because the folder may prove to be the wrong one. */
 static void announce(const void *context, double bytes)
 {
     const init_command *c = context;

@@ -10,7 +10,7 @@
 
 enum { FIRST_CAPACITY = 64 * 1024 };
 
-/* Room for at least one more byte and the NUL; false if there is no memory. */
+/* Makes room for at least one more byte and the NUL; false if there is not enough memory. */
 static bool grow(char **text, size_t length, size_t *capacity)
 {
     if (length + 1 < *capacity) return true;
@@ -22,12 +22,12 @@ static bool grow(char **text, size_t length, size_t *capacity)
     return true;
 }
 
-/* Reads to the end; 0 or the errno of what went wrong. *text is the caller's even then. */
+/* Reads to the end; returns 0 or the errno of the failure. The caller frees *text in both cases. */
 static int read_all(int fd, char **text, size_t *length)
 {
     size_t capacity = FIRST_CAPACITY;
     struct stat info;
-    /* Two bytes more than a file has: the NUL, and the room in which its end shows. */
+    /* Two bytes more than the file has: for the NUL, and for the read that finds the end. */
     if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0)
         capacity = (size_t)info.st_size + 2;
     *length = 0;

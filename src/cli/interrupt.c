@@ -1,5 +1,5 @@
-/* interrupt.c - signals: Ctrl-C, SIGTERM, SIGUSR1 and a lost terminal as a question that long work asks
- * now and then, and the end of a program whose mapped file went away. */
+/* interrupt.c - signals: Ctrl-C, SIGTERM, SIGUSR1 and a lost terminal set a flag that long work checks now
+ * and then. A mapped file that is cut short ends the program. */
 #include "cli/cli.h"
 
 #include <signal.h>
@@ -10,18 +10,18 @@
 
 static volatile sig_atomic_t interrupted, terminated;
 static volatile sig_atomic_t interrupted_at; /* seconds */
-static char answer[160];                     /* that it was heard; "": none is needed */
+static char answer[160];                     /* printed when Ctrl-C comes; "": nothing is */
 
 /* ---- Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP ------------------------------------------------------ */
 
-/* A key that bounces, or a finger that does not know whether it was heard, is not a wish to lose the
- * conversation: only after a second does another signal end the program. A lost terminal is not
- * impatient: the kernel and the shell may both report it. */
+/* A second Ctrl-C may come from a key that bounces, or from someone who is not sure that the first was
+ * noticed. That must not lose the conversation, so another signal ends the program only after a second. A
+ * lost terminal never does, because the kernel and the shell may both report it. */
 static void on_interrupt(int signal_number)
 {
     struct timespec now = {0};
     clock_gettime(CLOCK_MONOTONIC, &now);
-    /* The reader of the output may get the signal as well and be gone before the work is saved. */
+    /* The reader of the output may get the signal too and end before the work is saved. */
     signal(SIGPIPE, SIG_IGN);
     bool lost = signal_number == SIGHUP || signal_number == SIGPIPE;
     if (lost || signal_number != SIGINT) terminated = 1;
@@ -41,7 +41,7 @@ void cli_handle_signal(int signal_number, void (*handler)(int))
     memset(&action, 0, sizeof action);
     action.sa_handler = handler;
     sigemptyset(&action.sa_mask);
-    /* Without it a signal would make stdio lose what it is writing. */
+    /* Without SA_RESTART a signal would make stdio lose what it is writing. */
     action.sa_flags = SA_RESTART;
     sigaction(signal_number, &action, NULL);
 }
@@ -87,9 +87,9 @@ void cli_clear_interrupt(void) { interrupted = 0; }
 
 bool cli_terminated(void) { return terminated != 0; }
 
-/* ---- a file that is gone -------------------------------------------------------------------- */
+/* ---- lost files ----------------------------------------------------------------------------- */
 
-/* Several threads may miss it at once; one speaks, and takes the others along. */
+/* Several threads may get the signal at the same time. One prints the message and ends all of them. */
 static void on_lost_file(int signal_number)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
@@ -97,10 +97,10 @@ static void on_lost_file(int signal_number)
         "\ndsmoe: a file became shorter, or its disk failed, while it was in use\n";
     (void)signal_number;
     while (atomic_flag_test_and_set(&told)) pause();
-    /* A terminal may have a text or a bar on its line. */
+    /* The line on a terminal may have a text or a bar, so the message then begins with a newline. */
     size_t skipped = isatty(STDERR_FILENO) ? 0 : 1;
     ssize_t written = write(STDERR_FILENO, message + skipped, sizeof message - 1 - skipped);
-    (void)written; /* without a reader there is no one to tell */
+    (void)written; /* nothing can be done about a failure */
     _exit(CLI_FAILURE);
 }
 

@@ -1,4 +1,4 @@
-/* json_line.c - one line of JSON lines, by the library's reader of JSON. */
+/* json_line.c - reads one line of JSON Lines with the library's JSON reader. */
 #include "cli/json_line.h"
 
 #include <stdlib.h>
@@ -6,11 +6,11 @@
 
 #include "formats/json.h"
 
-/* The member of that kind; the tree, in *root, is to be freed in any case. */
+/* Finds the member of that kind; NULL on failure. *root is to be freed in both cases. */
 static const json_node *read_member(const char *line, size_t length, const char *key,
                                     json_kind kind, json_node **root, dsmoe_error *error)
 {
-    static const char mark[] = "\xef\xbb\xbf"; /* of byte order */
+    static const char mark[] = "\xef\xbb\xbf"; /* byte order mark */
     *root = NULL;
     if (length >= 3 && !memcmp(line, mark, 3)) {
         line += 3;

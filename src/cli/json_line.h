@@ -1,5 +1,5 @@
-/* json_line.h - one line of JSON lines: an object of which one member is wanted. What the JSON standard does not
- * allow is an error, anywhere on the line. */
+/* json_line.h - reads one member of the object on a line of JSON Lines. Anything on the line that the JSON
+ * standard does not allow is an error. */
 #ifndef DSMOE_CLI_JSON_LINE_H
 #define DSMOE_CLI_JSON_LINE_H
 

@@ -16,7 +16,7 @@ int kv_type_parse(const char *command, const char *text, dsmoe_dtype *type)
     return CLI_OK;
 }
 
-/* Other arguments of an engine are within their limits by the tables of options. */
+/* The tables of options check all other arguments of an engine, so an argument error is about the type. */
 int kv_type_error(const char *command, const char *model, const dsmoe_error *error)
 {
     return cli_error(command, error->status == DSMOE_ERROR_ARGUMENT ? "--kv-type" : model, error);

@@ -8,8 +8,8 @@
  * message. */
 int kv_type_parse(const char *command, const char *text, dsmoe_dtype *type);
 
-/* Prints why an engine could not be created, with the model or, if its heads do not fit the type, the
- * option; returns the exit code. */
+/* Prints why an engine could not be created, and returns the exit code. The message names the option if the
+ * model's heads do not fit the type, otherwise the model. */
 int kv_type_error(const char *command, const char *model, const dsmoe_error *error);
 
 #endif

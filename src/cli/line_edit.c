@@ -1,5 +1,5 @@
-/* line_edit.c - lines from a terminal through libedit, which no other file knows, or from a pipe.
- * Bytes are read here in both cases, so that an interrupt is seen while waiting for them. */
+/* line_edit.c - lines from a terminal through libedit, which only this file uses, or from a pipe. Bytes are
+ * read here in both cases, so that an interrupt is noticed while waiting for them. */
 #include "cli/line_edit.h"
 
 #include <errno.h>
@@ -51,12 +51,13 @@ static void catch_signals(void)
     cli_handle_signal(SIGCONT, on_signal);
 }
 
-/* After Ctrl-Z and fg the shell has left its own modes; a line is drawn again for its new width. */
+/* Handles signals that came: after Ctrl-Z and fg the terminal still has the modes of the shell; after a
+ * resize the line is drawn again. */
 static void obey_signals(line_edit *e)
 {
     if (!e->editor || (!resized && !resumed)) return;
     if (resized) {
-        /* libedit would write the line once more after itself */
+        /* otherwise libedit would leave a second copy of the line */
         fputs("\r\033[J", e->screen);
         el_resize(e->editor);
     }
@@ -100,7 +101,7 @@ static bool next_byte(line_edit *e, char *byte)
 
 /* ---- from a terminal ----------------------------------------------------------------------- */
 
-/* One character for the editor: 1, or 0 where there is none. */
+/* Reads one character for the editor; returns 1, or 0 if there is none. */
 static int next_character(EditLine *editor, wchar_t *character)
 {
     line_edit *e = NULL;
@@ -162,7 +163,7 @@ static line_result read_plain(line_edit *e, const char **line, size_t *length)
         if (!append_byte(e, byte)) return LINE_FAILED;
     if (e->interrupted) return LINE_INTERRUPTED;
     if (byte != '\n' && e->length == 0) return e->failed ? LINE_FAILED : LINE_END;
-    if (e->length > 0 && e->line[e->length - 1] == '\r') e->length--; /* a file of Windows */
+    if (e->length > 0 && e->line[e->length - 1] == '\r') e->length--; /* a line end of Windows */
     *length = e->length;
     if (!append_byte(e, '\0')) return LINE_FAILED;
     *line = e->line;
@@ -171,7 +172,7 @@ static line_result read_plain(line_edit *e, const char **line, size_t *length)
 
 /* ---- the history --------------------------------------------------------------------------- */
 
-/* Makes the folders of a path that are missing; whether that worked shows later. */
+/* Makes the missing folders of a path. A failure shows later, when the file is written. */
 static void make_folders(char *path)
 {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -196,7 +197,8 @@ static char *find_history(void)
     return path;
 }
 
-/* For the owner's eyes from the first byte on. Where it cannot be written there is none the next time. */
+/* Only the owner can read the file, from the first byte on. If it cannot be written, there is no history next
+ * time. */
 static void save_history(const line_edit *e)
 {
     HistEvent event;
@@ -239,7 +241,7 @@ line_edit *line_edit_open(const char *prompt, bool keeps_history)
 {
     line_edit *e = calloc(1, sizeof *e);
     if (!e || !isatty(STDIN_FILENO)) return e;
-    /* \1 around what takes no room on the screen */
+    /* \1 surrounds what takes no room on the screen */
     snprintf(e->prompt, sizeof e->prompt,
              cli_wants_colour(stdout) ? "\1\033[1;32m\1%s\1\033[0m\1" : "%s", prompt);
     if (open_editor(e, keeps_history)) return e;

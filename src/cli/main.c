@@ -26,7 +26,7 @@ static const command commands[] = {
     {"generate", "continue a text", command_generate, {NULL}},
     {"chat", "talk with a model", command_chat, {NULL}},
     {"serve",
-     "serve a model to many people: a page, and OpenAI's interface",
+     "serve a model to many people: a web page and OpenAI's interface",
      command_serve,
      {NULL}},
     {"train", "train a model on text, or continue a run that was stopped", command_train, {NULL}},
@@ -79,8 +79,8 @@ static void print_help(FILE *file)
         "  dsmoe generate -m DIR -p \"Once upon a time\"   continue a text\n"
         "  dsmoe plan                                    what fine-grained experts buy, "
         "in one table\n\n"
-        "A command never replaces its inputs. It replaces another file only with --force and only\n"
-        "if that is of the same kind; it writes only into folders that are new or empty.\n"
+        "A command never replaces its inputs. It replaces another file only with --force, and only\n"
+        "if that file is of the same kind. It writes only into folders that are new or empty.\n"
         "'dsmoe help COMMAND' or 'dsmoe COMMAND --help' shows the options of a command.\n");
 }
 
@@ -109,8 +109,8 @@ static int refuse_command(const char *name)
     return cli_usage(NULL, "there is no %s '%s'%s", is_option ? "option" : "command", name, hint);
 }
 
-/* `dsmoe help bench layer`, with both words in quotes or not, is `dsmoe bench layer --help`; help about
- * help is that of the whole. */
+/* `dsmoe help bench layer`, with or without quotes around both words, is `dsmoe bench layer --help`. Help
+ * about help is the general help. */
 static int run_help(int argc, char **argv)
 {
     enum { MOST_WORDS = 2 };
@@ -134,7 +134,7 @@ static int run_help(int argc, char **argv)
     return cli_finish(name, found->run(n, words));
 }
 
-/* Appends "dsmoe bench layer" if that has the option. */
+/* Appends the command, such as "dsmoe bench layer", if it has the option. */
 static void add_owner(const command *c, const char *part, const char *option, char *out,
                       size_t size)
 {
@@ -158,8 +158,9 @@ static void find_owners(const char *option, char *out, size_t size)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* A standard stream that the caller has closed must not become the next file that is opened, or
- * messages would end up in a model. It stays unusable: /dev/null, open for the wrong direction. */
+/* If the caller has closed a standard stream, the next file that is opened would take its place, and messages
+ * could end up in a model. /dev/null, open for the wrong direction, takes it and keeps the stream
+ * unusable. */
 static void hold_standard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -174,7 +175,7 @@ static int print_version(void)
     return cli_finish("--version", CLI_OK);
 }
 
-/* What does not work together with other ranks would do the same beside them, and write the same files. */
+/* A command that does not work with other ranks would run on each of them and write the same files. */
 static int run_command(const command *c, int argc, char **argv)
 {
     bool is_bench_train = c->run == command_bench && argc > 1 && !strcmp(argv[1], "train");

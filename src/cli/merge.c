@@ -1,4 +1,4 @@
-/* merge.c - `dsmoe merge`: a model of a base and what fine-tuning made of it. */
+/* merge.c - `dsmoe merge`: puts the changes of fine-tuning into a base model. */
 #include "cli/cli.h"
 
 #include "cli/conversion.h"
@@ -12,10 +12,10 @@ static const char help[] =
     "\n"
     "Writes a model that has the changes of fine-tuning in its weights. ADAPTER is a LoRA adapter (a\n"
     "PEFT folder, a GGUF adapter, or a training run that made one): W becomes W + scale·B·A, in\n"
-    "double precision. Or it is a folder with changed tensors only, as training of some experts\n"
-    "leaves it, or such a run: they replace the base's. OUT is a file if its name ends with .gguf,\n"
-    "otherwise a folder that is new or empty. Configuration and tokenizer are the base's, except for\n"
-    "the form of conversations that ADAPTER has learnt.\n"
+    "double precision. Or it is a folder with only changed tensors, as training of some experts\n"
+    "leaves it, or a run that made one: these replace the base's. OUT is a file if its name ends with\n"
+    ".gguf, otherwise a folder that is new or empty. Configuration and tokenizer are the base's,\n"
+    "except for the form of conversations that ADAPTER has learnt.\n"
     "\n"
     "      --scale X      multiplies the adapter's additions (1)\n"
     "      --type TYPE    f32, f16, bf16, or into a .gguf file a type of dsmoe quantize (default: as\n"

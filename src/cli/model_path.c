@@ -32,7 +32,8 @@ static int64_t step_of(const char *name)
     return step;
 }
 
-/* By their names, as not every file system has links: `latest` may be missing. -1 if there is none. */
+/* Finds the newest checkpoint by its name, because `latest` may be missing: not every file system has links.
+ * -1 if there is none. */
 static int64_t newest_step(const char *folder, size_t length, char name[64])
 {
     model_path path;

@@ -18,17 +18,17 @@ enum { MODEL_SIZES_ROWS = 15 };
     "      --k N                  num_experts_per_tok\n"                                           \
     "      --dense-layers N       first_k_dense_replace: layers without experts\n"                 \
     "      --ffn N                intermediate_size, the width of the dense layers\n"              \
-    "   of latent attention (V2, V3):\n"                                                           \
-    "      --kv-rank N            kv_lora_rank, of the latent that keys and values are made of\n"  \
+    "   latent attention (V2, V3):\n"                                                              \
+    "      --kv-rank N            kv_lora_rank, the width of the latent for keys and values\n"     \
     "      --q-rank N             q_lora_rank; 0: queries are not compressed\n"                    \
     "      --nope N, --rope N     qk_nope_head_dim, qk_rope_head_dim: a head's parts\n"            \
     "      --v-dim N              v_head_dim\n"
 
-/* Rows for a table of options; `sizes` are those that none was given for. */
+/* Fills in rows for a table of options; their values go into `sizes`, which already has the defaults. */
 void model_sizes_rows(dsmoe_model_sizes *sizes, option_row rows[MODEL_SIZES_ROWS]);
 /* The key of config.json that an option sets; NULL if it is not one of these. */
 const char *model_sizes_key(const char *option);
-/* Gives a configuration the sizes: -1, or CLI_USAGE after a message that names the options. */
+/* Applies the sizes to a configuration: -1, or CLI_USAGE after a message that names the options. */
 int model_sizes_apply(const char *command, const dsmoe_model_sizes *sizes, dsmoe_config *config);
 
 #endif

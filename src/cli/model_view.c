@@ -7,7 +7,8 @@
 
 #include "cli/table.h"
 
-/* Every part is multiplied but the embedding, which is looked up, unless it is the head as well. */
+/* A token is multiplied with every part but the embedding, which is only looked up, unless it is also the
+ * head. */
 static void view_count(model_view *view)
 {
     const dsmoe_model_plan *plan = &view->plan;
@@ -42,7 +43,7 @@ dsmoe_status model_view_make(const dsmoe_config *config, int64_t n_tokens, model
     return status;
 }
 
-/* "0, 2-27": the layers that are MoE, or those that are not, as far as a line can hold them. */
+/* "0, 2-27": the layers that are MoE, or those that are not; "..." after five ranges. */
 static void print_layer_ranges(const dsmoe_config *config, bool moe)
 {
     int64_t n_layers = config->num_hidden_layers;
@@ -72,7 +73,7 @@ static void print_heads(const dsmoe_config *c)
         printf(" (%" PRId64 " for keys and values)", c->num_key_value_heads);
 }
 
-/* What keys, values and queries are made of where attention is latent. */
+/* How keys, values and queries are made if attention is latent. */
 static void print_latent(const dsmoe_config *c)
 {
     if (c->kv_lora_rank == 0) return;
@@ -85,7 +86,7 @@ static void print_latent(const dsmoe_config *c)
         puts("not compressed");
 }
 
-/* How the gate differs from the paper's. */
+/* Describes the gate, unless it is the paper's. */
 static void print_gate(const dsmoe_config *c)
 {
     if (c->model_type == DSMOE_DEEPSEEK) return;

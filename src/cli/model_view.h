@@ -1,5 +1,5 @@
-/* model_view.h - the shape of a model and its parts with what they cost, as `plan --config` and
- * `inspect` show them. */
+/* model_view.h - the shape of a model and the costs of its parts, as `plan --config` and `inspect` show
+ * them. */
 #ifndef DSMOE_CLI_MODEL_VIEW_H
 #define DSMOE_CLI_MODEL_VIEW_H
 
@@ -29,7 +29,7 @@ typedef struct model_view {
 dsmoe_status model_view_make(const dsmoe_config *config, int64_t n_tokens, model_view *view,
                              dsmoe_error *error);
 
-/* Two or three lines on the layers. */
+/* Prints two or three lines about the layers. */
 void model_view_print_shape(const model_view *view);
 /* The table of parts. */
 void model_view_print_parts(const model_view *view, bool with_flops);

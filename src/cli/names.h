@@ -1,5 +1,5 @@
-/* names.h - the names that the library gives things and options take: presets, types of weights, schedules
- * of the learning rate, what becomes of bad bytes, what ranks divide. */
+/* names.h - the names that options take: presets, types of weights, schedules of the learning rate, what to
+ * do with bad bytes, what ranks divide. */
 #ifndef DSMOE_CLI_NAMES_H
 #define DSMOE_CLI_NAMES_H
 
@@ -15,9 +15,9 @@ extern const char *const schedule_names[N_SCHEDULE_NAMES];
 int names_check_preset(const char *command, const char *name);
 int names_check_type(const char *command, const char *name);
 int names_check_schedule(const char *command, const char *name);
-/* The same for --bad-bytes, and what the name means. */
+/* The same for --bad-bytes; *bad_bytes is what the name means. */
 int names_find_bad_bytes(const char *command, const char *name, dsmoe_bad_bytes *bad_bytes);
-/* And for --parallel; NULL, where it was not given, leaves *parallel as it is. */
+/* The same for --parallel; `name` NULL means that it was not given, and leaves *parallel as it is. */
 int names_find_parallel(const char *command, const char *name, dsmoe_parallel *parallel);
 
 #endif

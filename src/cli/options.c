@@ -1,4 +1,4 @@
-/* options.c - parses a command line by the table of its options, and checks them against each other. */
+/* options.c - parses a command line by the table of its options, and checks options against each other. */
 #include "cli/options.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 #include "cli/suggest.h"
 
-/* Beyond this a limit is there for the program's sake and would only confuse in a message. */
+/* A larger limit is only technical, and would confuse in a message. */
 static const double limit_worth_naming = 1e15;
 
 /* The limits of a row in words: "from 1 to 4096", "from 0 up" or nothing. */
@@ -60,7 +60,7 @@ static bool parse_duration(const char *text, double min, double max, double *sec
     return true;
 }
 
-/* Letters of ASCII alone, whatever the locale. */
+/* Changes only ASCII letters, whatever the locale. */
 static const char *lower_case(char *text)
 {
     for (char *at = text; *at; at++)
@@ -169,7 +169,7 @@ static int refuse_option(const char *command, const option_row *rows, int n_rows
                      owners);
 }
 
-/* One option at argv[*at]; *at moves on if its value is the next word. CLI_OK or an exit code. */
+/* Parses one option at argv[*at]; advances *at if its value is the next word. CLI_OK or an exit code. */
 static int parse_option(const char *command, const option_row *rows, int n_rows, int argc,
                         char **argv, int *at, bool *given)
 {
@@ -208,15 +208,15 @@ static int store_word(const char *command, option_words *words, const char *word
     return CLI_OK;
 }
 
-/* DSMOE_KERNELS is an option of every command: nothing runs with one that does not exist, but there is
- * help. */
+/* DSMOE_KERNELS is like an option of every command: with kernels that do not exist, nothing runs except
+ * --help. */
 static int check_environment(void)
 {
     dsmoe_error error;
     return dsmoe_kernels_check(&error) == DSMOE_OK ? -1 : cli_error(NULL, NULL, &error);
 }
 
-/* What is asked for while options_has looks at the table of a command. */
+/* The option that options_has is looking for in the table of a command. */
 static struct {
     const char *name;
     bool found;
@@ -265,7 +265,7 @@ int options_parse_given(const char *command, const char *help, const option_row 
     return check_environment();
 }
 
-/* ---- what they say about each other ---------------------------------------------------------- */
+/* ---- options against each other -------------------------------------------------------------- */
 
 static bool is_set(const option_row *row)
 {
@@ -292,10 +292,11 @@ static int check_rule(const char *command, const option_rule *rule, const option
 {
     bool is_number = other->kind == OPTION_INTEGER || other->kind == OPTION_NUMBER;
     if (rule->relation == OPTION_EXCLUDES)
-        return !is_set(other) ? -1
-                              : cli_usage(command, "%s and %s cannot be used together%s",
-                                          rule->name, rule->other,
-                                          other_given ? "" : ", and the settings have the latter");
+        return !is_set(other)
+                   ? -1
+                   : cli_usage(command, "%s and %s cannot be used together%s", rule->name,
+                               rule->other,
+                               other_given ? "" : ", and the settings already have the second");
     if (is_set(other)) return -1;
     if (is_number) return cli_usage(command, "%s has no effect: %s is 0", rule->name, rule->other);
     return cli_usage(command, "%s has no effect without %s", rule->name, rule->other);

@@ -23,7 +23,8 @@ int output_check(const char *command, const dsmoe_output *output)
 int output_check_name(const char *command, const char *option, const char *path)
 {
     if (strcmp(path, "-")) return CLI_OK;
-    return cli_usage(command, "%s - is not standard output; a file of that name is ./-", option);
+    return cli_usage(
+        command, "%s - does not mean standard output; for a file of that name write ./-", option);
 }
 
 int output_check_folder(const char *command, const char *path, const char *const *own, int n_own)
@@ -39,7 +40,7 @@ static bool same_file(const char *a, const char *b)
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* The last name of an input that lies in the folder, in memory to free(); NULL if it does not. */
+/* The last part of an input's path if the input is in the folder, in memory to free(); otherwise NULL. */
 static char *name_in(const char *folder, const char *input)
 {
     char *above = strdup(input), *copy = strdup(input), *name = NULL;
@@ -57,7 +58,7 @@ int output_check_folder_with(const char *command, const char *path, const char *
     enum { N_TOKENIZER = sizeof tokenizer / sizeof *tokenizer };
     const char **own = calloc((size_t)n_inputs + N_TOKENIZER, sizeof *own);
     if (!own) return cli_failure(command, "not enough memory");
-    bool has_tokenizer = false; /* the folder itself may be named as that of a tokenizer */
+    bool has_tokenizer = false; /* the folder itself may be given as a tokenizer */
     for (int i = 0; i < n_inputs; i++) {
         own[i] = inputs[i] ? name_in(path, inputs[i]) : NULL;
         has_tokenizer |= own[i] && !strcmp(own[i], tokenizer[0]);

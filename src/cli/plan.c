@@ -1,5 +1,5 @@
-/* plan.c - `dsmoe plan`: what an architecture costs before a weight exists. This file has the
- * command and the paper's three architectures; plan_model.c explains a config.json, plan_ranks.c predicts training on
+/* plan.c - `dsmoe plan`: what an architecture costs before any weight exists. This file has the command and
+ * the paper's three architectures; plan_model.c explains a config.json, plan_ranks.c predicts training on
  * several machines. */
 #include "cli/plan.h"
 
@@ -46,7 +46,7 @@ static const char help[] =
     "  --gbs X        GB/s at which it reads and writes memory; only with --gflops (15)\n"
     "  --memory GB    memory of a machine (what is available here)\n"
     "  --imbalance X  rows of the busiest rank over the mean, where experts are divided (1)\n"
-    "its model:\n" MODEL_SIZES_HELP "      --vocab-size N         vocab_size\n"
+    "the sizes of its model:\n" MODEL_SIZES_HELP "      --vocab-size N         vocab_size\n"
     "\n"
     "All:\n"
     "  --json         one JSON object; numbers of combinations are exact, as strings\n"
@@ -196,10 +196,10 @@ enum { NOT_GIVEN = -1, DEFAULT_TOKENS = 4096, N_OWN = 22, N_ROWS = N_OWN + MODEL
 
 typedef struct plan_options {
     int64_t n_experts, k_active, m_split, n_tokens; /* NOT_GIVEN if they are not */
-    plan_ranks_options ranks; /* its sizes and its config are those of all forms */
+    plan_ranks_options ranks;                       /* its sizes and config serve all forms */
 } plan_options;
 
-/* Each has no effect without the other. */
+/* Which options need or exclude each other. */
 static const option_rule rules[] = {
     {"--experts", OPTION_EXCLUDES, "--config"},  {"--active", OPTION_EXCLUDES, "--config"},
     {"--split", OPTION_EXCLUDES, "--config"},    {"--experts", OPTION_EXCLUDES, "--ranks"},
@@ -256,7 +256,8 @@ static int parse(plan_options *o, int argc, char **argv)
     return options_check("plan", rows, N_ROWS, given, rules, sizeof rules / sizeof *rules);
 }
 
-/* The sizes of the first form, some of which have the name of a model's. */
+/* Takes the sizes of the first form, some of which have the names of a model's sizes; false if none is
+ * given. */
 static bool take_sizes(const plan_options *o, plan_sizes *sizes)
 {
     const dsmoe_model_sizes *m = &o->ranks.sizes;
@@ -287,8 +288,8 @@ int command_plan(int argc, char **argv)
     if (o.ranks.n_ranks) return plan_ranks(&o.ranks);
     bool has_sizes = take_sizes(&o, &sizes);
     if (o.ranks.config && has_sizes)
-        return cli_usage("plan",
-                         "--config brings its own sizes: only --tokens and --json go with it");
+        return cli_usage(
+            "plan", "--config has its own sizes: only --tokens and --json can be used with it");
     if (!o.ranks.config) return plan_architectures(&sizes, o.ranks.json);
     return plan_model(o.ranks.config, o.n_tokens == NOT_GIVEN ? DEFAULT_TOKENS : o.n_tokens,
                       o.ranks.json);

@@ -10,15 +10,15 @@
 /* Explains the model of a config.json (or of the folder that holds it); returns an exit code. */
 int plan_model(const char *config_or_folder, int64_t n_tokens, bool json);
 
-/* The configuration of a config.json, of the folder that holds it or of a run, and its path in a string to free().
- * On failure the message is printed and the exit code returned, otherwise CLI_OK. */
+/* The configuration of a config.json, of the folder that holds it or of a run, and its path in a string to
+ * free(). On failure the message is printed and the exit code returned, otherwise CLI_OK. */
 int plan_config_read(const char *config_or_folder, dsmoe_config *config, char **path);
 
 /* A training step on several machines. */
 typedef struct plan_ranks_options {
-    const char *config, *preset;                        /* one of them */
-    dsmoe_model_sizes sizes;                            /* over theirs */
-    int64_t vocab_size;                                 /* 0: theirs */
+    const char *config, *preset;                        /* one of the two */
+    dsmoe_model_sizes sizes;                            /* replace those of the model */
+    int64_t vocab_size;                                 /* 0: that of the model */
     int64_t n_ranks, batch, seq, accumulate, n_threads; /* the last two: 0 if not given */
     double network;                                     /* Gbit/s */
     double latency;                                     /* microseconds */

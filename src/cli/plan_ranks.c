@@ -1,5 +1,6 @@
-/* plan_ranks.c - `dsmoe plan --ranks`: memory, bytes sent and time of a training step on several machines, and which
- * way of dividing it to choose. The library predicts it (dsmoe_scale_predict); here it is asked and shown. */
+/* plan_ranks.c - `dsmoe plan --ranks`: memory, bytes sent and time of a training step on several machines,
+ * and which way of dividing it to choose. The library makes the prediction (dsmoe_scale_predict); this file
+ * asks for it and shows it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,7 @@ static int find_model(ranks_view *v, char **path)
     return model_sizes_apply("plan", &o->sizes, &v->config);
 }
 
-/* One layer of the model with a small vocabulary is trained here for a few seconds. */
+/* Trains one layer of the model with a small vocabulary for a few seconds. */
 static dsmoe_status measure(ranks_view *v, dsmoe_error *error)
 {
     enum { SMALL_VOCABULARY = 8192 };
@@ -62,7 +63,7 @@ static dsmoe_status measure(ranks_view *v, dsmoe_error *error)
     one.config.num_hidden_layers = 1;
     one.config.first_k_dense_replace = 0;
     if (one.config.vocab_size > SMALL_VOCABULARY) one.config.vocab_size = SMALL_VOCABULARY;
-    one.config.bos_token_id = one.config.eos_token_id = -1; /* which may lie outside it */
+    one.config.bos_token_id = one.config.eos_token_id = -1; /* may be outside it */
     if (one.options.n_threads == 0) one.options.n_threads = dsmoe_machine_threads();
     dsmoe_status status = train_speed_measure(&one, &speed, error);
     if (status != DSMOE_OK) return status;
@@ -115,7 +116,7 @@ static bool fits(const ranks_view *v, int way)
     return (double)v->scale[way].most_memory <= v->memory;
 }
 
-/* The faster one of those that fit; -1 if none does. */
+/* The fastest way of those that fit; -1 if none does. */
 static int choose(const ranks_view *v)
 {
     int best = -1;
@@ -127,7 +128,7 @@ static int choose(const ranks_view *v)
 
 typedef enum cause { CAUSE_NETWORK, CAUSE_IMBALANCE, CAUSE_FEW_EXPERTS, CAUSE_COMPUTING } cause;
 
-/* What most of the time goes into. */
+/* What takes most of the time. */
 static cause binding(const ranks_view *v, int way)
 {
     const dsmoe_scale *s = &v->scale[way];
@@ -139,10 +140,10 @@ static cause binding(const ranks_view *v, int way)
 static const struct {
     const char *key, *text;
 } causes[] = {
-    {"network", "the network binds: larger batches, fewer ranks or a faster network help"},
+    {"network", "the network is the limit: larger batches, fewer ranks or a faster network help"},
     {"imbalance", "ranks wait for the one with most rows: --device-loss-alpha evens them out"},
     {"few experts", "there are more ranks than experts: some have none, and wait for the others"},
-    {"computing", "computing binds: more ranks help"},
+    {"computing", "computing is the limit: more ranks help"},
 };
 
 static double efficiency(const ranks_view *v, int way)
@@ -155,7 +156,7 @@ static double n_tokens(const ranks_view *v)
     return (double)(v->of.n_units * v->options->batch * v->options->seq);
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------------------ */
+/* ---- JSON ---------------------------------------------------------------------------------------------- */
 
 static void json_way(const ranks_view *v, int way)
 {
@@ -203,7 +204,7 @@ static void json_view(const ranks_view *v)
            best < 0 ? "" : "\"");
 }
 
-/* ---- text ------------------------------------------------------------------------------------------------ */
+/* ---- text ---------------------------------------------------------------------------------------------- */
 
 static void table_bytes(text_table *table, double bytes)
 {
@@ -219,7 +220,7 @@ static void table_seconds(text_table *table, double seconds)
         table_text(table, "%.*f ms", seconds < 0.1, 1e3 * seconds);
 }
 
-/* A line of the table: its name, and what it is for each way that is shown. */
+/* The value in a line of the table, for a way that is shown. */
 typedef double way_value(const ranks_view *v, int way);
 static double memory_of(const ranks_view *v, int i) { return (double)v->scale[i].most_memory; }
 static double least_of(const ranks_view *v, int i)

@@ -56,7 +56,7 @@ bool preload_model(const char *path, const volatile sig_atomic_t *interrupted)
     char pattern[DSMOE_PATH + 64];
     glob_t files = {0};
     make_pattern(path, pattern, sizeof pattern);
-    if (glob(pattern, 0, NULL, &files) != 0) return true; /* a name with signs of patterns */
+    if (glob(pattern, 0, NULL, &files) != 0) return true; /* the name has characters of patterns */
     char *chunk = malloc(CHUNK);
     double done = 0, total = total_size(&files);
     progress bar = progress_start("reading the model", "bytes");

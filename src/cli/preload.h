@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <stdbool.h>
 
-/* With a bar. Files that cannot be read are left to the code that needs them; false if *interrupted became
- * other than 0. */
+/* Shows a bar. Files that cannot be read are left to the code that needs them. False if *interrupted is no
+ * longer 0. */
 bool preload_model(const char *path, const volatile sig_atomic_t *interrupted);
 
 #endif

@@ -10,7 +10,7 @@ static const double first_after = 0.5, redraw_after = 0.1; /* seconds */
 
 enum { BAR_WIDTH = 24, LINE_MAX_WIDTH = 160 };
 
-/* A line that wraps cannot be cleared, and Ctrl-C is shown after it. */
+/* Columns left free: a line that wraps cannot be cleared, and the terminal shows ^C after the line. */
 static const int margin = 3;
 
 enum { BYTES_WORTH_WAITING = 16 * 1024 * 1024 }; /* a few seconds of tokenizing */
@@ -54,7 +54,7 @@ static void draw(const progress *p, double now, double done, double total)
     if (rate > 0 && total >= done) format_duration((total - done) / rate, left, sizeof left);
     snprintf(numbers, sizeof numbers, " %3.0f %%  %s/s%s%s%s", 100 * share, speed,
              *left ? "  " : "", left, *left ? " left" : "");
-    /* What is narrow loses the bar first. */
+    /* On a narrow terminal the bar is left out first. */
     int room = cli_terminal_width(stderr) - margin - (int)strlen(p->label) - (int)strlen(numbers);
     int width = room - 3 < BAR_WIDTH ? room - 3 : BAR_WIDTH;
     if (width >= 4) {

@@ -14,8 +14,8 @@ typedef struct progress {
 } progress;
 
 progress progress_start(const char *label, const char *unit);
-/* For work that does not know how far it is: a line that says what goes on if there are so many bytes
- * to do that it takes seconds. To be finished as well. */
+/* For work that cannot say how far it is: shows a line if n_bytes are so many that it takes seconds. Call
+ * progress_finish here as well. */
 progress progress_wait(const char *label, size_t n_bytes);
 /* Redraws at most ten times a second. */
 void progress_update(progress *p, double done, double total);

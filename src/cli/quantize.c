@@ -12,7 +12,7 @@ static const char help[] =
     "usage: dsmoe quantize SRC DST.gguf --type TYPE [options]\n"
     "\n"
     "Writes a model with fewer bits for each weight. SRC is a folder, a training run (its latest\n"
-    "checkpoint) or a .gguf file, best one that is not quantised itself; DST is a GGUF file, which\n"
+    "checkpoint) or a .gguf file, preferably not quantised itself; DST is a GGUF file, which\n"
     "llama.cpp reads as well.\n"
     "\n"
     "      --type TYPE      q8_0, q6_k, q5_1, q5_k, q5_0, q4_k, q4_0 (8.5 to 4.5 bits a weight), or\n"

@@ -1,5 +1,5 @@
-/* ranks.c - `dsmoe` as one of several that mpirun has started: which one it is, the plugin that joins them, and which
- * one prints. */
+/* ranks.c - `dsmoe` as one of several ranks that mpirun has started: which rank it is, the plugin that joins
+ * them, and which rank prints. */
 #include "cli/ranks.h"
 
 #include <dlfcn.h>
@@ -25,7 +25,7 @@ static struct {
     unsigned patience; /* seconds that are left to reach the other ranks; 0: for ever */
 } self = {.size = 1};
 
-/* ---- who this is ------------------------------------------------------------------------------- */
+/* ---- this rank --------------------------------------------------------------------------------- */
 
 static bool read_variable(const char *name, int *value)
 {
@@ -36,7 +36,7 @@ static bool read_variable(const char *name, int *value)
     return true;
 }
 
-/* Open MPI's mpirun, others' of the same kind, and Slurm's srun with PMIx. */
+/* Reads the variables of Open MPI's mpirun, of others of that kind, and of Slurm's srun with PMIx. */
 static void read_environment(void)
 {
     static const char *const names[][2] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
@@ -74,17 +74,17 @@ bool ranks_follows(void) { return self.rank > 0; }
 
 int ranks_threads(void) { return self.n_threads; }
 
-/* mpirun ends all ranks a second or two after the first that fails. A rank that fails without the others' knowledge
- * waits so long that rank 0, which may fail as well, has said why; and longer before it speaks itself. False if a
- * signal came meanwhile: this rank is being ended. */
+/* mpirun ends all ranks a second or two after the first one fails. If a rank fails alone, it first waits so
+ * that rank 0, which may fail too, can say why. Before it speaks itself it waits longer. False if a signal
+ * came meanwhile: this rank is being ended. */
 static bool let_rank_0_speak(int ms)
 {
-    ms += 20 * (self.rank % 50); /* nor do all others speak at once */
+    ms += 20 * (self.rank % 50); /* not all others speak at the same time */
     struct timespec wait = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
     return self.rank == 0 || nanosleep(&wait, NULL) == 0;
 }
 
-/* A line of this rank, whichever it is, unless another one has been to blame before. */
+/* Prints a message from any rank, unless another rank failed before and ended this one. */
 static int speak_up(const char *command, const char *message)
 {
     if (!let_rank_0_speak(3000)) return CLI_FAILURE;
@@ -103,10 +103,10 @@ static void find_own_folder(char *folder, size_t size)
     if (slash) *slash = '\0';
 }
 
-/* Each returns NULL if it could not be done, or false, and says why. */
+/* Why a function below returned NULL or false. */
 typedef char reason[2 * DSMOE_PATH + 512];
 
-/* Beside the command where it was built, or where it is installed. */
+/* Loads the plugin: from the folder of the command in a build, or from where it is installed. */
 static mpi_peers_open *load(reason why)
 {
     char folder[DSMOE_PATH], path[2 * DSMOE_PATH];
@@ -121,7 +121,7 @@ static mpi_peers_open *load(reason why)
                  self.size, path);
         return NULL;
     }
-    /* Open MPI loads parts of its own, which look for its names among those of all. */
+    /* Open MPI loads parts of its own, which look up its names among the global ones. */
     void *plugin = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     mpi_peers_open *found = plugin ? (mpi_peers_open *)dlsym(plugin, MPI_PEERS_OPEN) : NULL;
     if (!found)
@@ -130,7 +130,7 @@ static mpi_peers_open *load(reason why)
     return found;
 }
 
-/* Ranks that cannot reach each other say nothing and wait for ever, inside MPI. */
+/* Ranks that cannot reach each other wait inside MPI for ever, without a message. */
 static void on_slow_start(int signal_number)
 {
     static const char slow[] =
@@ -175,7 +175,7 @@ static bool join(double patience, reason why)
     return false;
 }
 
-/* Each rank knows its part of the machine, and rank 0 warns if one has less. */
+/* Finds this rank's share of its machine's processors; rank 0 warns if a rank may use fewer. */
 static int divide_processors(const char *command)
 {
     processors_part part;
@@ -212,7 +212,7 @@ int ranks_close(const char *command, int exit_code)
     peers_show_life(NULL);
     if (self.mpi.close(self.mpi.table.context, &error) == DSMOE_OK) return exit_code;
     if (self.rank > 0 || exit_code == CLI_OK)
-        speak_up(command, error.message); /* otherwise it was printed */
+        speak_up(command, error.message); /* otherwise another message was printed */
     self.mpi.abort(self.mpi.table.context, exit_code ? exit_code : CLI_FAILURE);
     return CLI_FAILURE;
 }

@@ -1,5 +1,6 @@
-/* remote.c - the one place that knows libcurl. A transfer is driven in small waits, so that Ctrl-C and a server that
- * fell silent end it soon; what the server sends is bounded in every part but the length of a whole answer. */
+/* remote.c - the only file that uses libcurl. A transfer waits in small steps, so that Ctrl-C or a server
+ * that has become silent ends it soon. Everything that the server sends is bounded, except for the length of
+ * a whole answer. */
 #include "cli/remote.h"
 
 #include <curl/curl.h>
@@ -13,13 +14,13 @@
 
 enum {
     CONNECT_SECONDS = 10,
-    WAIT_MS = 100,         /* until Ctrl-C is looked for again */
+    WAIT_MS = 100,         /* between checks for Ctrl-C */
     MAX_HEADERS = 1 << 20, /* bytes */
-    MAX_BODY =
-        1 << 20, /* of an answer that is not a stream of events: a refusal, a list of models */
+    /* The largest answer that is not a stream of events: a refusal, a list of models. */
+    MAX_BODY = 1 << 20,
 };
 static const double max_silence = 60;   /* seconds */
-static const double last_moment = 0.25; /* that a server has to end a stream after its last event */
+static const double last_moment = 0.25; /* for a server to end a stream after its last event */
 
 struct remote {
     char *base; /* the URL without /v1 and a slash at its end */
@@ -30,17 +31,17 @@ struct remote {
     CURLM *multi;
 };
 
-/* One request and what comes back. */
+/* One request and its answer. */
 typedef struct transfer {
     const remote *r;
     client_events *events; /* NULL: the answer is not a stream */
     bool has_body, is_stream;
-    FILE *kept; /* what is not a stream */
+    FILE *kept; /* an answer that is not a stream */
     char *body;
     size_t n_body, n_headers;
     double last_byte, done_at; /* seconds; done_at is 0 before [DONE] */
     curl_off_t n_sent;
-    bool is_broken; /* by us: `error` says why */
+    bool is_broken; /* this side ended it; `error` says why */
     dsmoe_error *error;
     char curl_says[CURL_ERROR_SIZE];
 } transfer;
@@ -60,7 +61,7 @@ static bool fail(dsmoe_error *error, const char *format, ...)
 
 /* ---- the address --------------------------------------------------------------------------------- */
 
-/* The path without slashes at its end and without /v1, which comes with every request. */
+/* Removes slashes and /v1 from the end of the path, because every request adds /v1. */
 static bool trim_path(CURLU *url)
 {
     static const char version[] = "/v1";
@@ -94,7 +95,7 @@ static bool is_http(CURLU *url)
     return ok;
 }
 
-/* A copy of the URL as requests begin with it; NULL if it is none that can be used. */
+/* A copy of the URL in the form that requests begin with; NULL if it cannot be used. */
 static char *base_url(CURLU *url, const char *text)
 {
     char *whole, *with_scheme = NULL, *base = NULL;
@@ -112,7 +113,7 @@ static char *base_url(CURLU *url, const char *text)
 
 static int open_url(const char *command, const char *text, remote *r)
 {
-    if (!text) text = "http://localhost"; /* the socket says where it is */
+    if (!text) text = "http://localhost"; /* with a socket the host does not matter */
     if (strchr(text, '@'))                /* a password would be in every message */
         return cli_usage(command, "--url takes no name or password; give a key with --api-key");
     CURLU *url = curl_url();
@@ -135,7 +136,8 @@ static bool add_header(remote *r, const char *name, const char *value)
     return longer != NULL;
 }
 
-/* Without "Expect", a long conversation would wait for a permission that few servers give. */
+/* The empty "Expect" is there because libcurl would otherwise wait, before a long conversation, for a
+ * permission that few servers give. */
 static bool add_headers(remote *r, const char *api_key)
 {
     return add_header(r, "User-Agent: dsmoe/", dsmoe_version()) &&
@@ -184,7 +186,7 @@ void remote_close(remote *r)
 
 const char *remote_name(const remote *r) { return r->unix_path ? r->unix_path : r->base; }
 
-/* ---- what comes back ------------------------------------------------------------------------------- */
+/* ---- receiving ------------------------------------------------------------------------------------- */
 
 static long status_of(const remote *r)
 {
@@ -193,7 +195,7 @@ static long status_of(const remote *r)
     return status;
 }
 
-/* Before the first byte of a body: whether it is the stream that was asked for. */
+/* Called before the first byte of a body: whether it is the stream that was asked for. */
 static bool begin_body(transfer *t)
 {
     static const char wanted[] = "text/event-stream";
@@ -213,7 +215,7 @@ static bool take_events(transfer *t, const char *bytes, size_t length)
     return true;
 }
 
-/* Anything but `length` ends the transfer. */
+/* A callback of libcurl; returning anything but `length` ends the transfer. */
 static size_t on_body(char *bytes, size_t one, size_t length, void *context)
 {
     transfer *t = context;
@@ -283,7 +285,7 @@ static bool set_url(const remote *r, const char *path)
     return ok;
 }
 
-/* Redirects are not followed, as libcurl has it: a key is for the server that was named. */
+/* Redirects are not followed (libcurl's default), because a key is meant only for the named server. */
 static bool prepare(transfer *t, const char *path, const char *body, size_t length)
 {
     const remote *r = t->r;
@@ -307,7 +309,7 @@ static bool prepare(transfer *t, const char *path, const char *body, size_t leng
     return set_url(r, path);
 }
 
-/* ---- what became of it ----------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------------- */
 
 static bool fail_to_connect(const transfer *t)
 {
@@ -317,7 +319,7 @@ static bool fail_to_connect(const transfer *t)
                 problem ? strerror((int)problem) : t->curl_says);
 }
 
-/* A transfer that the network ended; false. */
+/* Writes why the network ended a transfer; returns false. */
 static bool explain(const transfer *t, CURLcode code)
 {
     const char *words = *t->curl_says ? t->curl_says : curl_easy_strerror(code);
@@ -339,7 +341,7 @@ static bool explain(const transfer *t, CURLcode code)
     }
 }
 
-/* What a status other than 200 means. */
+/* Writes what a status other than 200 means. */
 static remote_end explain_refusal(const transfer *t, long status)
 {
     client_refusal refusal;
@@ -368,7 +370,7 @@ static remote_end judge(const transfer *t, CURLcode code)
     return REMOTE_FAILED;
 }
 
-/* t->body is to be freed. */
+/* The caller frees t->body. */
 static remote_end transfer_run(transfer *t, const char *path, const char *body, size_t length)
 {
     size_t n_kept;

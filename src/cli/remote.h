@@ -1,5 +1,5 @@
-/* remote.h - a server elsewhere with OpenAI's interface: one request at a time over HTTP. The library for it
- * (libcurl) is named in remote.c only. */
+/* remote.h - a server elsewhere with OpenAI's interface: one request at a time over HTTP. Only remote.c uses
+ * the library for it, libcurl. */
 #ifndef DSMOE_CLI_REMOTE_H
 #define DSMOE_CLI_REMOTE_H
 
@@ -9,7 +9,7 @@
 #include "serve/client_events.h"
 
 typedef struct remote_address {
-    const char *url; /* http or https, with a path if it likes, also /v1; NULL beside a socket */
+    const char *url; /* http or https, optionally with a path such as /v1; NULL with a socket */
     const char *unix_path; /* a Unix socket; NULL: none */
     const char *api_key;   /* NULL: none. No message shows it */
     const char *ca_file;   /* certificates to trust; NULL: those that the system trusts */
@@ -26,7 +26,7 @@ void remote_close(remote *r); /* NULL is allowed */
 const char *remote_name(const remote *r);
 
 typedef enum remote_end {
-    REMOTE_ANSWERED,    /* to the end, or as far as it was wanted */
+    REMOTE_ANSWERED,    /* to the end, or until `events` wanted no more */
     REMOTE_TOO_LONG,    /* refused: it does not fit the context; `error` has the server's words */
     REMOTE_INTERRUPTED, /* by Ctrl-C */
     REMOTE_FAILED,      /* `error` says why, but not which server */
@@ -35,7 +35,7 @@ typedef enum remote_end {
 /* The name of the model that the server has, to be freed; NULL if it does not say. */
 remote_end remote_ask_model(remote *r, char **model, dsmoe_error *error);
 
-/* Sends JSON to a path such as "/v1/completions" and gives what is streamed back to `events`. */
+/* Sends JSON to a path such as "/v1/completions" and passes the streamed answer to `events`. */
 remote_end remote_post(remote *r, const char *path, const char *body, size_t length,
                        client_events *events, dsmoe_error *error);
 

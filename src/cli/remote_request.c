@@ -53,8 +53,8 @@ static void print_stops(const option_words *stop, FILE *out)
     fputs("], ", out);
 }
 
-/* What is added to a token's score, if entry `first` is the first about it: an object has each key once. JSON has no
- * infinity. */
+/* Sums what is added to a token's score; false unless entry `first` is the first one about that token, as an
+ * object has each key once. JSON has no infinity, so a banned token gets DSMOE_LOGIT_BIAS_BAN. */
 static bool sum_bias(const runner_options *o, int first, double *sum)
 {
     bool is_banned = false;

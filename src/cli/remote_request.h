@@ -8,11 +8,11 @@
 
 #include "cli/voice.h"
 
-/* The members that all requests of a command have, those of the options that were given: what the user does not
- * say is left to the server and its model. Each ends with a comma. */
+/* Prints the members that all requests of a command have: those of the options that were given. The server
+ * and its model decide the rest. A comma follows each member. */
 void remote_request_settings(const voice_order *order, FILE *out);
 
-/* Whether a text is UTF-8, which JSON is. */
+/* Whether a text is UTF-8, as JSON must be. */
 bool remote_request_can_hold(const char *text, size_t length);
 
 #endif

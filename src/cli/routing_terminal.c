@@ -1,4 +1,4 @@
-/* routing_terminal.c - the use of the experts in the columns of a terminal, or in 80. */
+/* routing_terminal.c - prints the use of the experts, as wide as the terminal, or 80 columns. */
 #include "cli/inspect_routing.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 #include "cli/table.h"
 #include "report/token_label.h"
 
-/* Beside the map stand the number of the layer and two of its figures. */
+/* MAP_MARGIN is for the number of the layer and two of its figures, next to the map. */
 enum { MIN_COLUMNS = 40, MAX_COLUMNS = 200, MAP_MARGIN = 16 };
 
 static int screen_columns(void)
@@ -21,7 +21,7 @@ static int screen_columns(void)
 
 /* ---- the map --------------------------------------------------------------------------------- */
 
-/* How experts share the columns: one takes several, or several take one. */
+/* How experts share the columns: an expert takes several columns, or several experts share one. */
 typedef struct map_layout {
     int64_t n_cells, experts_per_cell;
     int width; /* of a cell */

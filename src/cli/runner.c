@@ -88,7 +88,7 @@ dsmoe_sampler_options runner_model_sampling(const dsmoe_generation_config *confi
     return s;
 }
 
-/* The options of the command line over those of the model over the usual ones. */
+/* Options of the command line override those of the model, which override the defaults. */
 static dsmoe_sampler_options
 sampler_options(const runner_options *o, const dsmoe_generation_config *config, int64_t capacity)
 {
@@ -107,7 +107,7 @@ sampler_options(const runner_options *o, const dsmoe_generation_config *config, 
     return s;
 }
 
-/* Short enough to be typed again. */
+/* A seed that is short enough to be typed again. */
 static uint64_t seed_from_clock(void)
 {
     struct timespec now;
@@ -120,7 +120,7 @@ static uint64_t seed_from_clock(void)
 static dsmoe_status open_sampler(runner *r, dsmoe_error *error)
 {
     r->sampling.seed = r->seed;
-    /* A model may have more ids than its tokenizer has tokens; those mean nothing. */
+    /* A model may have more ids than its tokenizer has tokens; the extra ids mean nothing. */
     int64_t n_ids = dsmoe_model_config(r->model)->vocab_size;
     if (r->tokenizer && dsmoe_tokenizer_size(r->tokenizer) < n_ids)
         n_ids = dsmoe_tokenizer_size(r->tokenizer);
@@ -163,7 +163,8 @@ static bool show_sending(void *context, double done, double total)
     return !cli_interrupted();
 }
 
-/* The other ranks get their experts; or learn, if this one has failed (code), that there are none to get. */
+/* Sends the other ranks their experts or, if this rank has failed (`code`), tells them that there are
+ * none. */
 static int divide(const char *command, const runner_options *o, int code, runner *r)
 {
     if (!o->peers) return code;
@@ -235,8 +236,8 @@ void runner_close(runner *r)
 
 /* ---- reading a prompt ---------------------------------------------------------------------- */
 
-/* How many tokens the sequence and `ids` begin with in common; at least one of `ids` is left, for
- * its scores say what comes next. */
+/* How many tokens the sequence and `ids` have in common at the beginning. At least one of `ids` is left,
+ * because its scores say what comes next. */
 static int64_t common_prefix(const runner *r, const int32_t *ids, int64_t n_ids)
 {
     int64_t length = dsmoe_sequence_length(r->sequence), n = 0;
@@ -244,7 +245,7 @@ static int64_t common_prefix(const runner *r, const int32_t *ids, int64_t n_ids)
     return n;
 }
 
-/* One piece after what the sequence holds. */
+/* Appends one piece to the sequence. */
 static dsmoe_status read_piece(runner *r, const int32_t *ids, int64_t n, dsmoe_error *error)
 {
     int64_t length = dsmoe_sequence_length(r->sequence);
@@ -292,7 +293,7 @@ static bool ends_text(const runner *r, int32_t token)
     for (int i = 0; i < config->n_eos_token_ids; i++)
         if (token == config->eos_token_id[i]) return true;
     if (config->n_eos_token_ids > 0) return false;
-    /* the file names none, or there is no such file */
+    /* generation_config.json names none, or does not exist */
     return token == dsmoe_model_config(r->model)->eos_token_id ||
            (r->tokenizer && token == dsmoe_tokenizer_eos(r->tokenizer));
 }
@@ -313,7 +314,7 @@ runner_end runner_generate(runner *r, int64_t limit, runner_emit_fn *emit, void 
                            dsmoe_error *error)
 {
     int32_t token = 0;
-    bool pending = false; /* picked, but not in the sequence yet: the last one need not go there */
+    bool pending = false; /* picked, but not in the sequence yet; the last one stays out */
     for (int64_t n = 0; limit < 0 || n < limit; n++) {
         if (cli_interrupted()) return RUNNER_INTERRUPTED;
         if (dsmoe_sequence_length(r->sequence) + pending >= r->capacity) return RUNNER_FULL;
@@ -329,7 +330,7 @@ runner_end runner_generate(runner *r, int64_t limit, runner_emit_fn *emit, void 
     return RUNNER_LIMIT;
 }
 
-/* ---- what it cost -------------------------------------------------------------------------- */
+/* ---- costs --------------------------------------------------------------------------------- */
 
 void runner_report_speed(const char *what, int64_t n_tokens, double seconds)
 {

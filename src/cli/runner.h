@@ -21,16 +21,15 @@ typedef struct runner_options {
     int64_t n_predict, n_ctx, n_batch, n_threads;
     const char *kv_type;
     lora_list lora;
-    /* Values that no option can have stand for the model's own. */
+    /* Values that the options cannot have mean: as the model has it. */
     double temp, top_p, min_p, repeat_penalty;
     int64_t top_k, repeat_last_n, seed;
     double presence_penalty, frequency_penalty;
     bool ignore_eos, special, no_repack;
     const char *stops[RUNNER_MAX_STOPS], *bias_texts[RUNNER_MAX_BIASES];
     option_words stop, logit_bias;
-    dsmoe_logit_bias biases[RUNNER_MAX_BIASES]; /* what logit_bias says */
-    const dsmoe_peers
-        *peers; /* other ranks, which get a part of the model's experts; NULL: alone */
+    dsmoe_logit_bias biases[RUNNER_MAX_BIASES]; /* logit_bias, parsed */
+    const dsmoe_peers *peers;                   /* other ranks, which run experts; NULL: alone */
 } runner_options;
 
 /* The part of --help that belongs to these options. */
@@ -58,23 +57,22 @@ typedef struct runner_options {
     "      --stop TEXT          end the text before this one; may be given several times\n"           \
     "\n"                                                                                              \
     "a server instead of a model (dsmoe serve, or any other with OpenAI's interface):\n"              \
-    "      --url URL            the server's address; it decides what is not given here\n"            \
+    "      --url URL            the server's address; the server decides what is not given\n"         \
     "      --api-key KEY        the key that it asks for (better in the variable DSMOE_API_KEY:\n"    \
     "                           others on this machine can read options)\n"                           \
     "      --unix PATH          the server listens on this Unix socket; needs no --url\n"             \
     "      --cacert FILE        trust the certificates of this PEM file, and no others\n"             \
     "  -h, --help               this text\n"
 
-/* Fills in defaults and the rows of the option table, RUNNER_N_OPTIONS of them. `options` must stay
- * where it is. */
+/* Fills in defaults and the rows of the option table, RUNNER_N_OPTIONS of them. `options` must not move. */
 void runner_options_rows(runner_options *options, option_row *rows);
 
-/* How a model wants to be sampled: as its generation_config.json says if it samples, otherwise as usual. */
+/* How to sample from a model: as its generation_config.json says if it samples, otherwise the defaults. */
 dsmoe_sampler_options runner_model_sampling(const dsmoe_generation_config *config,
                                             int64_t capacity);
 
-/* Whether they make sense together, and which model is meant, if no server is: CLI_OK, or an exit code after a
- * message. */
+/* Checks that the options make sense together, and finds the model unless a server is named. CLI_OK, or an
+ * exit code after a message. */
 int runner_options_check(const char *command, runner_options *options);
 
 typedef struct runner {
@@ -90,50 +88,49 @@ typedef struct runner {
     int64_t capacity, n_batch;
     uint64_t seed;
     bool ignore_eos;
-    int32_t
-        answer_end; /* the token that ends an answer in the model's chat form; -1: not a conversation */
-    float *logits;   /* of what follows the sequence's last token */
-    int32_t *tokens; /* those in the sequence */
+    int32_t answer_end; /* ends an answer in the chat form; -1: not a conversation */
+    float *logits;      /* scores of the token after the sequence */
+    int32_t *tokens;    /* those in the sequence */
     int64_t n_prompt_tokens, n_decoded_tokens;
     double prompt_seconds, decode_seconds;
-    double others_memory; /* bytes of experts and workspace on the rank that has most; 0: alone */
+    double others_memory; /* bytes on the other rank that has most; 0: alone */
 } runner;
 
-/* `tokenizer_hint` is added to the message if there is no tokenizer; NULL: none is opened. On failure
- * the message is printed and the exit code returned, otherwise CLI_OK. Close in any case, which ends the other
- * ranks as well; the options stay where they are until then. */
+/* `tokenizer_hint` is added to the message if there is no tokenizer; NULL: none is opened. On failure the
+ * message is printed and the exit code returned, otherwise CLI_OK. Call runner_close in either case; it also
+ * ends the other ranks. The options must not move until then. */
 int runner_open(const char *command, runner_options *options, const char *tokenizer_hint,
                 runner *r);
 void runner_close(runner *r);
 
-/* Before the reading of a prompt after another text: for the penalties that text is prompt from now on. */
+/* Called before a prompt is read after another text: penalties then treat that text as prompt. */
 void runner_begin_text(runner *r);
 
-/* Another sampler with the next seed, for a text that goes on from an earlier point: what was taken back
- * neither counts as repeated nor comes again. CLI_OK or an exit code after a message. */
+/* Makes another sampler with the next seed, for a text that continues from an earlier point: what was taken
+ * back does not count as repeated, and is not generated again. CLI_OK, or an exit code after a message. */
 int runner_reseed(const char *command, runner *r);
 
 typedef enum runner_end {
     RUNNER_EOS,         /* the model ended the text */
-    RUNNER_STOPPED,     /* `emit` did */
+    RUNNER_STOPPED,     /* `emit` ended the text */
     RUNNER_LIMIT,       /* as many tokens as asked for */
     RUNNER_FULL,        /* no room in the context */
     RUNNER_INTERRUPTED, /* by Ctrl-C */
     RUNNER_FAILED,      /* `error` says why */
 } runner_end;
 
-/* Makes the sequence hold exactly these tokens, at least one and at most `capacity`; only those
- * after what it already holds are processed. RUNNER_STOPPED if that went well, otherwise
- * RUNNER_INTERRUPTED or RUNNER_FAILED. */
+/* Makes the sequence hold exactly these tokens, at least one and at most `capacity`. Only tokens that it does
+ * not already hold are processed. RUNNER_STOPPED means success, otherwise RUNNER_INTERRUPTED or
+ * RUNNER_FAILED. */
 runner_end runner_read(runner *r, const int32_t *ids, int64_t n_ids, dsmoe_error *error);
 
-/* Picks at most `limit` tokens (-1: no limit) and shows each to `emit`, the one that ends the text
- * with `is_end`; if it returns false that was the last. */
+/* Picks at most `limit` tokens (-1: no limit) and passes each to `emit`; `is_end` is true for the one that
+ * ends the text. No more are picked once `emit` returns false. */
 typedef bool runner_emit_fn(void *context, int32_t token, bool is_end);
 runner_end runner_generate(runner *r, int64_t limit, runner_emit_fn *emit, void *context,
                            dsmoe_error *error);
 
-/* The time it took, memory and seed as one line on stderr. */
+/* Prints times, memory and seed as one line on stderr. */
 void runner_report(const runner *r);
 /* A part of that line: "prompt: 7 tokens in 0.10 s (70.00 tokens/s)". */
 void runner_report_speed(const char *what, int64_t n_tokens, double seconds);

@@ -1,4 +1,4 @@
-/* serve.c - `dsmoe serve`: a model for many people, until someone ends it. */
+/* serve.c - `dsmoe serve`: serves a model until a signal ends it. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ static const char help[] =
     "\n"
     "Serves a model: a page to talk to it and to watch its experts, OpenAI's interface under /v1,\n"
     "and llama.cpp's own. All running texts share every pass through the model. Ctrl-C or SIGTERM\n"
-    "lets running answers finish; a second one stops at once.\n"
+    "lets running answers finish; a second one stops immediately.\n"
     "\n"
     "  -m, --model PATH         the model: its folder, a .gguf file, or a training run, of which the\n"
     "                           latest checkpoint is used\n"
@@ -36,11 +36,11 @@ static const char help[] =
     "  -b, --batch-size N       tokens that go through the model together (512)\n"
     "  -t, --threads N          threads (all processors)\n"
     "      --kv-type TYPE       keys and values of the context as f32, f16 or q8_0 (f16)\n"
-    "      --same-bits          float models too give the same answer beside any others: slower\n"
+    "      --same-bits          float models too give the same answer whatever others run: slower\n"
     "      --no-repack          keep no copies of quantised weights in the kernels' order: slower,\n"
     "                           but processes that run the same file share its memory\n" LORA_HELP
     "      --queue N            requests that may wait; more are asked to come back later (128)\n"
-    "      --timeout TIME       longest time for a request, with its wait (10m)\n"
+    "      --timeout TIME       longest time for a request, including its wait (10m)\n"
     "      --drain TIME         how long running answers may take to finish after SIGTERM (30)\n"
     "      --log FILE           write a line of JSON for each request (\"-\": to stdout)\n"
     "\n"
@@ -119,7 +119,7 @@ static int parse_options(serve_options *o, int argc, char **argv)
     return code;
 }
 
-/* The last part of a path, without slashes at its end, which are cut off. */
+/* The last part of a path, without slashes at its end. */
 static const char *last_part(const char *path)
 {
     static char copy[DSMOE_PATH];
@@ -130,7 +130,7 @@ static const char *last_part(const char *path)
     return slash && slash[1] ? slash + 1 : copy;
 }
 
-/* What the words of the command line mean for the server. */
+/* Fills in the server's options from those of the command line, and finds the model. */
 static int settle_options(serve_options *o)
 {
     server_options *s = &o->server;
@@ -151,7 +151,7 @@ static int settle_options(serve_options *o)
     int code = kv_type_parse("serve", o->kv_type, &s->engine.kv_type);
     if (code != CLI_OK) return code;
     if (!s->alias)
-        s->alias = last_part(o->model); /* of a run too, whose checkpoint has no name to speak of */
+        s->alias = last_part(o->model); /* the run's name says more than its checkpoint's */
     code = model_path_find("serve", &o->model, &o->found);
     s->model_path = o->model;
     return code;
@@ -161,20 +161,20 @@ static int settle_options(serve_options *o)
 
 static volatile sig_atomic_t n_signals;
 
-/* A lost terminal is not impatient: the kernel and the shell may both report it. */
+/* A lost terminal counts only once, because the kernel and the shell may both report it. */
 static void on_signal(int signal_number)
 {
     if (signal_number != SIGHUP || n_signals == 0) n_signals++;
 }
 
-/* Tells systemd, if it waits for that. */
+/* Tells systemd the state, if it waits for that. */
 static void notify(const char *state)
 {
     const char *path = getenv("NOTIFY_SOCKET");
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     if (!path || (*path != '/' && *path != '@') || strlen(path) >= sizeof to.sun_path) return;
     memcpy(to.sun_path, path, strlen(path));
-    if (*path == '@') to.sun_path[0] = '\0'; /* a name that no file has */
+    if (*path == '@') to.sun_path[0] = '\0'; /* an abstract socket, not a file */
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return;
     socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
@@ -200,7 +200,7 @@ static void say_what(const serve_options *o, server *s)
             "for a key");
 }
 
-/* The address alone on the output, for programs; what to do with it beside that. */
+/* Only the address is printed to stdout, for programs; what to do with it, to stderr. */
 static void say_where(const serve_options *o, const server *s)
 {
     const char *socket_path = o->server.socket_path;
@@ -221,7 +221,7 @@ static void serve_until_told(const serve_options *o, server *s)
     notify("READY=1\n");
     while (n_signals == 0) nanosleep(&moment, NULL);
     notify("STOPPING=1\n");
-    fprintf(stderr, "running answers may finish; Ctrl-C again stops at once\n");
+    fprintf(stderr, "running answers may finish; Ctrl-C again stops immediately\n");
     double end = cli_seconds() + o->drain;
     while (n_signals == 1 && cli_seconds() < end && !server_drain(s, 0.1)) continue;
 }

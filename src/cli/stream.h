@@ -1,5 +1,5 @@
-/* stream.h - prints a text to stdout while it is being generated: whole UTF-8 characters only, and
- * nothing of a stop text, which is held back while it might be beginning. */
+/* stream.h - prints a text to stdout while it is being generated: only whole UTF-8 characters, and nothing of
+ * a stop text. What might be the beginning of one is held back. */
 #ifndef DSMOE_CLI_STREAM_H
 #define DSMOE_CLI_STREAM_H
 
@@ -14,10 +14,11 @@ typedef struct stream {
     bool failed; /* out of memory, or stdout cannot be written */
 } stream;
 
-/* Appends bytes and prints what can be. False if the text is over: a stop text came, or `failed`. */
+/* Appends bytes and prints what can be printed. False if the text has ended: a stop text came, or
+ * `failed`. */
 bool stream_put(stream *s, const char *bytes, size_t length);
-/* Prints what was held back, but for the beginning of a character that never came to its end. The
- * text is then exactly what was printed. */
+/* Prints what was held back, except for the beginning of an incomplete character. The text is then exactly
+ * what was printed. */
 void stream_end(stream *s);
 void stream_free(stream *s);
 

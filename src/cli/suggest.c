@@ -16,8 +16,8 @@ static bool same_letter(char a, char b)
     return tolower((unsigned char)a) == tolower((unsigned char)b);
 }
 
-/* Letters to change, leave out, put in or swap with their neighbour until `a` is `b`; rows of the
- * usual table, of which a swap needs the last two. */
+/* How many letters to change, leave out, put in or swap with their neighbour to turn `a` into `b`. Only three
+ * rows of the usual table are kept, because a swap needs the last two. */
 static int distance(const char *a, size_t n_a, const char *b, size_t n_b)
 {
     int rows[3][LONGEST + 1];

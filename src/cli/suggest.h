@@ -1,4 +1,4 @@
-/* suggest.h - what a person who wrote a name that does not exist may have meant. */
+/* suggest.h - suggests what a user may have meant by a name that does not exist. */
 #ifndef DSMOE_CLI_SUGGEST_H
 #define DSMOE_CLI_SUGGEST_H
 

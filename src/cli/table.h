@@ -14,11 +14,11 @@ typedef struct text_table {
 } text_table;
 
 void table_text(text_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* With grouped digits; "-" for 0. */
+/* A number with grouped digits; "-" for 0. */
 void table_number(text_table *table, int64_t number);
-/* In per cent; "-" for no part at all. */
+/* In per cent; "-" if the part is 0. */
 void table_share(text_table *table, double part, double whole, int decimals);
-/* To stdout; the header rows are bold where colour is wanted. */
+/* Prints to stdout; the header rows are bold if colour is wanted. */
 void table_print(const text_table *table);
 
 /* 16375728128 as "16,375,728,128"; returns `out`. */
@@ -26,8 +26,8 @@ const char *number_group(int64_t number, char out[TABLE_CELL]);
 /* 16375728128 as "16.4B". */
 const char *number_shorten(int64_t number, char out[TABLE_CELL]);
 
-/* A count of any size: whether a column can hold it exactly; the column's text, exact or like
- * "2.7029e299"; and every digit, on lines of its own, after "C(n, k)". */
+/* For a count of any size: whether a column can hold it exactly; the column's text, exact or like
+ * "2.7029e299"; and all of its digits, printed on lines of their own after "C(n, k)". */
 bool count_is_short(const char *digits);
 const char *count_shorten(const char *digits, char out[TABLE_CELL]);
 void count_print(int64_t n, int64_t k, const char *digits);

@@ -50,7 +50,7 @@ static const char detokenize_help[] =
     "example:\n"
     "  dsmoe tokenize -m PATH -p \"Hello, world\" | dsmoe detokenize -m PATH\n";
 
-/* Both commands while they run. */
+/* The state of either command. */
 typedef struct converter {
     const char *command;
     const char *model, *prompt, *file;
@@ -122,7 +122,7 @@ static int detokenize_text(const converter *c, const char *input, size_t input_l
 
 /* ---- line by line -------------------------------------------------------------------------- */
 
-/* Where in the input something is wrong. */
+/* A place in the input, for messages. */
 typedef struct place {
     const char *file;
     int64_t line;
@@ -169,8 +169,8 @@ static int detokenize_line(const converter *c, const char *line, size_t line_len
 
 typedef int line_fn(const converter *c, const char *line, size_t length, place at);
 
-/* Each line as it comes, so that the other end of a pipe gets its answer at once. Blank lines are
- * passed over. */
+/* Converts each line as it comes, so that the other end of a pipe gets its answer immediately. Blank lines
+ * are skipped. */
 static int convert_lines(const converter *c, FILE *input, const char *name, line_fn *convert)
 {
     char *line = NULL;
@@ -184,7 +184,7 @@ static int convert_lines(const converter *c, FILE *input, const char *name, line
         if (length > 0 && line[length - 1] == '\n') line[--length] = '\0';
         if (strspn(line, " \t\r") == (size_t)length) continue;
         code = convert(c, line, (size_t)length, at);
-        if (!cli_flush()) break; /* cli_finish says so */
+        if (!cli_flush()) break; /* cli_finish reports it */
         errno = 0;
     }
     if (code == CLI_OK && !feof(input) && !ferror(stdout))

@@ -70,10 +70,10 @@ typedef struct train_command {
     dsmoe_data_files files;
 } train_command;
 
-/* ---- what is asked for ----------------------------------------------------------------------- */
+/* ---- options --------------------------------------------------------------------------------- */
 
-/* Only the two files may be in the folder, and not without --force: a tokenizer that a model was
- * trained with is a part of it. */
+/* The folder may hold only the two files, and these only with --force: a tokenizer is part of the model that
+ * was trained with it. */
 static int check_folder(const train_command *c)
 {
     static const char *const names[] = {"tokenizer.json", "tokenizer_config.json"};
@@ -91,7 +91,7 @@ static int check_folder(const train_command *c)
 
 static int parse(train_command *c, int argc, char **argv)
 {
-    option_words words = {c->paths, MAX_PATHS, 0}; /* of both kinds, in their order */
+    option_words words = {c->paths, MAX_PATHS, 0}; /* --data and other words, in order */
     const option_row rows[] = {
         {"--data", NULL, OPTION_PATH_LIST, &words, 0, 0},
         {"--bad-bytes", NULL, OPTION_NAME, &c->bad_bytes_name, 0, 0},
@@ -163,7 +163,7 @@ static int train(train_command *c)
     return cli_failure(command, "%s", error.message);
 }
 
-/* ---- the facts ------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 enum { SHOWN = 6, FIRST_MERGE = 256 };
 
@@ -178,13 +178,14 @@ static void print_tokens(const char *what, const dsmoe_tokenizer *tokenizer, con
     }
 }
 
-/* Letters, and what is beyond ASCII, perhaps after a space: rather a word than a ruler. */
+/* Whether a token is a word: letters and characters beyond ASCII, perhaps after a space. A row of dashes is
+ * not. */
 static bool is_word(const char *piece, size_t length)
 {
     for (size_t i = piece[0] == ' '; i < length; i++) {
         unsigned char byte = (unsigned char)piece[i], lower = byte | 0x20;
         if (byte < 0x80 && (lower < 'a' || lower > 'z')) return false;
-        if (byte == 0xe2 || byte >= 0xf0) return false; /* mostly signs and pictures */
+        if (byte == 0xe2 || byte >= 0xf0) return false; /* mostly symbols and pictures */
     }
     return true;
 }
@@ -238,7 +239,7 @@ static int tokenizer_train(int argc, char **argv)
     int exit_code = parse(&c, argc, argv);
     if (exit_code >= 0) return exit_code;
     cli_catch_interrupt();
-    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is then an error, like a full disk */
     double start = cli_seconds();
     exit_code = train(&c);
     if (exit_code != CLI_OK) return exit_code;

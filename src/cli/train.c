@@ -1,4 +1,4 @@
-/* train.c - `dsmoe train`: trains a model on text, or goes on with a run that was stopped. */
+/* train.c - `dsmoe train`: trains a model on text, or resumes a run. */
 #include "cli/cli.h"
 
 #include <inttypes.h>
@@ -16,10 +16,9 @@
 #include "cli/train_options.h"
 #include "cli/train_view.h"
 
-/* ---- where to ---------------------------------------------------------------------------------- */
+/* ---- the folder -------------------------------------------------------------------------------- */
 
-/* A folder that holds a run, or one that was interrupted before its first step, is the library's to
- * judge. */
+/* The library checks a folder that holds a run, or one that was interrupted before its first step. */
 static int check_out(const dsmoe_run_settings *s)
 {
     static const char *const signs[] = {"settings.json", ".preparing"};
@@ -37,9 +36,9 @@ static int check_out(const dsmoe_run_settings *s)
     return output_check_folder_with("train", s->out, inputs, N_INPUTS);
 }
 
-/* ---- what model -------------------------------------------------------------------------------- */
+/* ---- the model --------------------------------------------------------------------------------- */
 
-/* The configuration that a new run begins from. The run reports what is wrong with a file. */
+/* The configuration that a new run begins with. The run reports errors in the file. */
 static dsmoe_status read_config(const dsmoe_run_settings *s, dsmoe_config *config)
 {
     const char *source = *s->init ? s->init : s->config;
@@ -63,8 +62,8 @@ static int check_model(const dsmoe_run_settings *s)
         s->device_groups, config.n_routed_experts);
 }
 
-/* Settings of others may be made for other machines: what they need is printed before anything is read. If only a
- * part of a model is trained, the run itself says it. */
+/* Settings from a file may be made for another machine, so the memory that they need is printed before
+ * anything is read. With --init, the run itself prints it. */
 static void tell_memory(const char *file, const dsmoe_run_settings *s)
 {
     dsmoe_config config;
@@ -95,14 +94,14 @@ static bool wants_end(void *context)
     return cli_interrupted();
 }
 
-/* The best model where there is one: links may be impossible, or nothing was measured. */
+/* The best model, or the last one if there is no `best`: links may be impossible, or nothing was measured. */
 static void find_model(const char *folder, const dsmoe_run_result *result, char *path, size_t size)
 {
     snprintf(path, size, "%s/best", folder);
     if (access(path, R_OK) != 0) snprintf(path, size, "%s", result->checkpoint);
 }
 
-/* A run that learnt from tokens may have none. */
+/* A run on token shards may have no tokenizer. */
 static bool has_tokenizer(const char *model)
 {
     char path[DSMOE_PATH + 128];
@@ -117,7 +116,8 @@ static void print_resume(const char *folder, const char *options)
     printf("%s\n", options);
 }
 
-/* What to do with it: a model runs, an addition runs with its base, experts are merged into theirs. */
+/* Prints how to try the result: a model runs, an adapter runs with its base, experts are merged into
+ * theirs. */
 static void print_trial(const char *model, const dsmoe_run_settings *s)
 {
     bool is_model = !strcmp(s->train, "all"), is_merged = !strcmp(s->train, "experts");
@@ -179,8 +179,9 @@ int command_train(int argc, char **argv)
     if (exit_code != CLI_OK) return exit_code;
     cli_catch_interrupt();
     cli_catch_broken_pipe();
-    cli_answer_interrupt("stopping after this step, with a checkpoint; Ctrl-C again stops at once");
-    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
+    cli_answer_interrupt(
+        "stopping after this step, with a checkpoint; Ctrl-C again stops immediately");
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is then an error, like a full disk */
     train_view view = train_view_start("train", c.settings.log_every, c.quiet);
     dsmoe_run_options options = {.resume = c.resume,
                                  .given = c.given,

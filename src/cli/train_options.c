@@ -54,8 +54,8 @@ static const char help[] =
     "                             .gguf file\n"
     "      --tokenizer PATH       a tokenizer.json, its folder or a .gguf file (default: that of --init,\n"
     "                             or one trained on the data)\n"
-    "      --vocab-size N         tokens of one that is trained (8192, or what the text allows)\n"
-    "      --init-std X           standard deviation of the first weights (the configuration's)\n"
+    "      --vocab-size N         tokens of a tokenizer trained here (8192, or what the text allows)\n"
+    "      --init-std X           standard deviation of the initial weights (the configuration's)\n"
     "\n"
     "its sizes, where they differ from those of --preset or --config:\n" MODEL_SIZES_HELP "\n"
     "what of --init is trained:\n"
@@ -91,7 +91,7 @@ static const char help[] =
     "                             towards an even load (0.001; 0: not at all)\n"
     "      --recompute            less memory for activations, a third more time (--no-recompute turns\n"
     "                             it off in a resumed run)\n"
-    "  -s, --seed N               seed of the first weights and of the order of the data (0)\n"
+    "  -s, --seed N               seed of the initial weights and of the order of the data (0)\n"
     "\n"
     "conversations (\"messages\", \"conversations\", \"prompt\" and \"completion\", \"instruction\" and\n"
     "\"output\"; docs/tune.md):\n"
@@ -115,9 +115,9 @@ static const char help[] =
     "      --sample-tokens N      tokens of such a text (64)\n"
     "      --sample-prompt TEXT   the text that it continues\n"
     "      --save-every N         steps between checkpoints (250; 0: at the end only)\n"
-    "      --keep N               last checkpoints to keep, beside the best (2)\n"
-    "      --dtype NAME           type of their weights: f32 (default), f16 or bf16; what resuming needs\n"
-    "                             is kept exactly beside them\n"
+    "      --keep N               last checkpoints to keep, besides the best (2)\n"
+    "      --dtype NAME           type of their weights: f32 (default), f16 or bf16; resuming is exact\n"
+    "                             with all of them\n"
     "      --log-every N          steps between lines of the log (10)\n"
     "      --report-every N       refresh the report every N steps, at most 4 times a minute (10)\n"
     "  -h, --help                 this text\n"
@@ -127,7 +127,7 @@ static const char help[] =
     "  dsmoe train --resume runs/notes\n"
     "  dsmoe generate -m runs/notes/best -p \"Once upon a time\"\n";
 
-/* The largest settings make it static: there is one command line. */
+/* Static, because the settings are large and there is only one command line. */
 static struct {
     train_options options;
     const char *data_at[DSMOE_MAX_DATA];
@@ -143,7 +143,7 @@ static struct {
 #define NAME(name) OPTION_NAME_FIELD, PLACE(name)
 
 enum { MANY = 1000000000 }; /* steps */
-/* Settings go straight to their place. */
+/* Values of settings are stored directly in line.options.settings. */
 static const option_row own_rows[] = {
     {"--data", NULL, OPTION_PATH_LIST, &line.data, 0, 0},
     {"--eval-data", NULL, OPTION_PATH_LIST, &line.eval_data, 0, 0},
@@ -214,7 +214,7 @@ enum {
     N_OWN_ROWS = sizeof own_rows / sizeof *own_rows,
     N_ROWS = N_OWN_ROWS + MODEL_SIZES_ROWS,
 };
-static option_row rows[N_ROWS]; /* those, and the sizes of the model */
+static option_row rows[N_ROWS]; /* own_rows, and the sizes of the model */
 
 static const option_rule rules[] = {
     {"--settings", OPTION_EXCLUDES, "--resume"},
@@ -224,7 +224,7 @@ static const option_rule rules[] = {
     {"--vocab-size", OPTION_EXCLUDES, "--tokenizer"},
     {"--vocab-size", OPTION_EXCLUDES, "--init"},
     {"--init-std", OPTION_EXCLUDES, "--init"},
-    {"--expert-score", OPTION_EXCLUDES, "--experts"}, /* this way, as both have defaults */
+    {"--expert-score", OPTION_EXCLUDES, "--experts"}, /* in this order, as both have defaults */
     {"--expert-share", OPTION_EXCLUDES, "--experts"},
     {"--layers", OPTION_EXCLUDES, "--init"},
     {"--hidden", OPTION_EXCLUDES, "--init"},
@@ -276,7 +276,7 @@ const char *train_options_name(const char *key)
     return key;
 }
 
-/* Whether an option sets a setting, and is not only for the command. */
+/* Whether an option is a setting of the run, not only of the command. */
 static bool is_setting(const option_row *row)
 {
     return row->value != &line.settings_file && row->value != &line.options.resume &&
@@ -316,7 +316,7 @@ static bool is_given(const bool given[N_ROWS], const char *name)
     return false;
 }
 
-/* The settings that the command line goes over: of a file, of a run, or the defaults. */
+/* Reads the settings that the command line overrides: of a file, of a run, or the defaults. */
 static int read_settings(const bool given[N_ROWS])
 {
     dsmoe_run_settings *s = &line.options.settings;
@@ -347,7 +347,7 @@ static int set_paths(const char *option, const option_words *given, char paths[]
     return -1;
 }
 
-/* Options of a part of a model that is trained have no effect where another part is. */
+/* Options for one part of a model are wrong if another part is trained. */
 static int check_part(const bool given[N_ROWS])
 {
     static const char *const parts[] = {"all", "experts", "lora"}, *const scores[] = {"gate",
@@ -401,7 +401,7 @@ static int check(const bool given[N_ROWS])
     return -1;
 }
 
-/* A run that --init or --config names stands for its latest checkpoint. */
+/* If --init or --config names a run, its latest checkpoint is taken. */
 static int find_run(const bool given[N_ROWS], const char *option, char field[DSMOE_PATH])
 {
     model_path found;
@@ -415,8 +415,8 @@ static int find_run(const bool given[N_ROWS], const char *option, char field[DSM
     return -1;
 }
 
-/* The command line is read twice: what it says goes over settings that it names. A rank that follows another has no
- * files, and needs no settings. */
+/* The command line is read twice: once to find settings that it names, then to override them. A rank other
+ * than the first has no files and needs no settings. */
 int train_options_parse(int argc, char **argv, train_options *options)
 {
     bool given[N_ROWS];

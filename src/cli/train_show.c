@@ -1,4 +1,4 @@
-/* train_show.c - sequences to learn from as a person reads them. */
+/* train_show.c - shows training sequences as text. */
 #include "cli/train_show.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 
 #include "cli/cli.h"
 
-/* Tokens of a conversation one after the other: its places, and the target of the last. */
+/* The tokens of a conversation in order: those at its places, then the target of the last one. */
 typedef struct shown {
     const dsmoe_run_sequence *sequence;
     int64_t first, n;
@@ -55,7 +55,7 @@ static void print_conversation(const shown *s)
     putchar('\n');
 }
 
-/* The end of the conversation that begins at a place; padding is none. */
+/* The end of the conversation that begins at a place; the place itself if that is padding. */
 static int64_t conversation_end(const dsmoe_run_sequence *q, int64_t first)
 {
     int64_t end = first;

@@ -1,11 +1,11 @@
-/* train_show.h - sequences to learn from as a person reads them. */
+/* train_show.h - shows training sequences as text. */
 #ifndef DSMOE_CLI_TRAIN_SHOW_H
 #define DSMOE_CLI_TRAIN_SHOW_H
 
 #include "dsmoe.h"
 
-/* To stdout, conversation by conversation. What is to be learnt is coloured on a terminal that wants colour, and
- * elsewhere between [[ and ]]. */
+/* Prints a sequence to stdout, conversation by conversation. What is learnt is coloured on a terminal that
+ * wants colour; otherwise it is between [[ and ]]. */
 void train_show_sequence(const dsmoe_run_sequence *sequence);
 
 #endif

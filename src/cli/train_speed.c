@@ -13,7 +13,7 @@
 
 enum { MIN_STEPS = 3, MAX_STEPS = 1000 };
 
-/* What ranks tell each other. */
+/* What each rank tells the others. */
 typedef struct rank_words {
     dsmoe_trainer_times times;
     dsmoe_machine machine;
@@ -26,7 +26,7 @@ typedef struct speed_state {
     dsmoe_trainer *trainer;
     int32_t *tokens, *targets;
     bench_probe probe;
-    rank_words *words; /* [n_ranks], and so is the next */
+    rank_words *words; /* [n_ranks], like `parts` */
     dsmoe_bytes *parts;
 } speed_state;
 
@@ -44,7 +44,7 @@ static void add_times(dsmoe_trainer_times *sum, const dsmoe_trainer_times *t, do
     sum->waiting += share * t->waiting;
 }
 
-/* The mean of the times, the sum of what the machines can, the largest memory. */
+/* Combines all ranks: the mean of the times, the sum of the machines' speeds, the largest memory. */
 static dsmoe_status combine(const speed_state *s, rank_words *words, dsmoe_error *error)
 {
     const dsmoe_peers *p = s->peers;
@@ -63,7 +63,7 @@ static dsmoe_status combine(const speed_state *s, rank_words *words, dsmoe_error
     return DSMOE_OK;
 }
 
-/* Whether all ranks go on; rank 0 decides. Afterwards they are as far as each other. */
+/* Whether all ranks continue; rank 0 decides. Afterwards all ranks are at the same point. */
 static dsmoe_status go_on(const speed_state *s, bool *more, dsmoe_error *error)
 {
     return peers_any(s->peers, peers_rank(s->peers) == 0 && *more, more, error);
@@ -133,7 +133,7 @@ static dsmoe_status run_step(const speed_state *s, train_speed *out, dsmoe_error
     return DSMOE_OK;
 }
 
-/* The machine's limits and a step in turn. */
+/* Measures the machine's limits, then a step. */
 static dsmoe_status run_turn(const speed_state *s, train_speed *out, dsmoe_error *error)
 {
     bool more = true;

@@ -11,13 +11,13 @@ typedef struct train_speed_case {
     dsmoe_config config;
     dsmoe_trainer_options options; /* with peers, each rank makes the same call */
     int64_t n_units;               /* batches of a step, of all ranks */
-    double seconds;                /* how long to go on, after at least three steps */
+    double seconds;                /* how long to measure, but at least three steps */
 } train_speed_case;
 
 typedef struct train_speed {
     double step_s;             /* the best step */
-    dsmoe_trainer_times times; /* where it went, the mean over the ranks */
-    dsmoe_machine machine;     /* the best in turn with the steps: all ranks together */
+    dsmoe_trainer_times times; /* its parts, means over the ranks */
+    dsmoe_machine machine;     /* the best measured between steps: all ranks together */
     dsmoe_trainer_memory memory;
     double loss;
     int n_steps;
@@ -26,7 +26,7 @@ typedef struct train_speed {
 
 dsmoe_status train_speed_measure(const train_speed_case *of, train_speed *out, dsmoe_error *error);
 
-/* FLOPs of a step of one batch: attention counts the half of the square that is there. */
+/* FLOPs of a step of one batch. Attention counts half of the square, the part that is used. */
 dsmoe_status train_speed_flops(const dsmoe_config *config, const dsmoe_trainer_options *options,
                                double *flops, dsmoe_error *error);
 

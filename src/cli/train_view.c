@@ -1,4 +1,4 @@
-/* train_view.c - a training run for the eye. */
+/* train_view.c - shows a training run. */
 #include "cli/train_view.h"
 
 #include <inttypes.h>
@@ -51,7 +51,7 @@ static void describe_duration(double seconds, char *out, size_t size)
         snprintf(out, size, "%lld:%02lld:%02lld", n / 3600, n / 60 % 60, n % 60);
 }
 
-/* With words if they have room, otherwise in short. */
+/* In full if there is room, otherwise in short. */
 static void describe_step(const dsmoe_run_event *e, int width, char line[LINE_BYTES])
 {
     char left[32] = "?", device[40] = "", skipped[40] = "", pairs[64] = "";
@@ -102,7 +102,7 @@ static void show_step(train_view *v, const dsmoe_run_event *e)
     v->drawn_at = now;
 }
 
-/* A tokenizer counts the text, and then the tokens it makes of it. */
+/* Training a tokenizer counts bytes and then, in the same work, merges. */
 static const char *unit_of(const char *what, bool again)
 {
     if (strstr(what, "loss")) return "sequences";
@@ -139,7 +139,7 @@ static void show_model(const dsmoe_run_event *e)
     fprintf(stderr, ", %" PRId64 " token ids\n", c->vocab_size);
 }
 
-/* How many conversations share the sequences, and how much of them is learnt. */
+/* Says how many conversations share the sequences, and how much of them is learnt. */
 static void show_packing(const dsmoe_dataset_info *d)
 {
     char conversations[TABLE_CELL], targets[TABLE_CELL];
@@ -174,8 +174,8 @@ static void show_memory(const dsmoe_run_event *e)
                                  (double)m->base,
                              all));
     if (m->base > 0)
-        fprintf(stderr, "the model %s, of what is trained ",
-                cli_format_bytes((double)m->base, base));
+        fprintf(stderr,
+                "the model %s; for what is trained: ", cli_format_bytes((double)m->base, base));
     fprintf(stderr, "weights, gradients and moments %s, activations %s, workspace %s\n",
             cli_format_bytes(weights_all, weights), cli_format_bytes((double)m->activations, kept),
             cli_format_bytes((double)m->workspace, rest));
@@ -206,7 +206,7 @@ static void show_eval(const dsmoe_run_event *e)
     fputc('\n', stderr);
 }
 
-/* A model that has just begun to learn may write anything; a terminal gets text only. */
+/* A model that has just begun to learn may write anything, so the terminal gets no control characters. */
 static void show_sample(const dsmoe_run_event *e)
 {
     size_t length = strlen(e->text);
@@ -233,7 +233,7 @@ void train_view_event(void *view, const dsmoe_run_event *e)
         cli_failure(v->command, "%s", e->text);
         return;
     }
-    if (e->kind == DSMOE_RUN_SEQUENCE) { /* what was asked for */
+    if (e->kind == DSMOE_RUN_SEQUENCE) { /* what --show-data asked for */
         clear_line(v);
         train_show_sequence(e->sequence);
         return;

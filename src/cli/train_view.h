@@ -1,6 +1,5 @@
-/* train_view.h - a training run for the eye: what it is before it begins, a line every so many steps and
- * for what else is worth keeping, and on a terminal, below those, one that is redrawn with every
- * step. All on stderr. */
+/* train_view.h - shows a training run on stderr: a description before it begins, a line every few steps and
+ * for other events, and on a terminal, below those, a line that is redrawn with every step. */
 #ifndef DSMOE_CLI_TRAIN_VIEW_H
 #define DSMOE_CLI_TRAIN_VIEW_H
 
@@ -9,14 +8,14 @@
 
 typedef struct train_view {
     const char *command;
-    bool quiet;          /* only messages that someone must read */
+    bool quiet;          /* only messages that the user must read */
     int64_t log_every;   /* steps between lines that stay */
     bool live;           /* stderr can redraw a line */
     bool drawn;          /* something is on it */
     double drawn_at;     /* clock */
-    progress bar;        /* of the work that goes on beside steps */
-    const char *working; /* what that is, or NULL */
-    double done;         /* of it */
+    progress bar;        /* of work other than steps */
+    const char *working; /* that work, or NULL */
+    double done;         /* of that work */
 } train_view;
 
 train_view train_view_start(const char *command, int64_t log_every, bool quiet);

@@ -38,7 +38,7 @@ typedef struct verify_options {
     bool json, quiet;
 } verify_options;
 
-/* What has been seen of the file at hand. */
+/* What has been checked so far of the present file or folder. */
 typedef struct verify_progress {
     const verify_options *options;
     bool colour;
@@ -78,7 +78,7 @@ static void print_skipped(verify_progress *progress)
     progress->n_alike = 0;
 }
 
-/* One line for all that have the same kind of name and follow each other. */
+/* Collects tensors that follow each other and have the same kind of name into one line. */
 static void skip(verify_progress *progress, const dsmoe_check *check)
 {
     const char *point = strchr(check->name, '.');
@@ -92,7 +92,7 @@ static void skip(verify_progress *progress, const dsmoe_check *check)
     progress->n_alike++;
 }
 
-/* JSON knows neither NaN nor infinity. */
+/* JSON has neither NaN nor infinity. */
 static void print_json_number(double number)
 {
     if (isfinite(number))
@@ -164,7 +164,7 @@ static dsmoe_status check_path(const char *path, verify_progress *progress, bool
     return status;
 }
 
-/* What the summary says of that which was there but not looked at. */
+/* Ends the summary with the number of tensors that were not checked. */
 static void print_skipped_count(const verify_progress *progress)
 {
     if (progress->n_skipped > 0) printf("; %d not checked", progress->n_skipped);
@@ -179,7 +179,7 @@ static bool verify_path(const char *path, const verify_options *options)
     printf("%s\n", path);
     fflush(stdout);
     if (check_path(path, &progress, &all_ok, &error) != DSMOE_OK) {
-        fflush(stdout); /* before the message, should both go to one place */
+        fflush(stdout); /* before the message, in case both go to the same place */
         cli_failure("verify", "%s", error.message);
         printf("  NOT OK: it could not be checked\n");
     } else if (all_ok) {

@@ -5,7 +5,7 @@
 
 #include "cli/cli.h"
 
-/* What only a model in this process can honour. */
+/* Options that only a model in this process can honour. */
 static const char *const local_options[] = {"--model",   "--ctx-size",  "--batch-size", "--threads",
                                             "--kv-type", "--no-repack", "--lora",       "--special",
                                             "--ids",     "--chat-form"};
@@ -18,7 +18,7 @@ static bool has_row(const voice_order *order, const char *name)
     return false;
 }
 
-/* -1 if the command should go on. */
+/* Returns -1 if the command should continue. */
 static int check_options(const voice_order *order)
 {
     static const char *const servers[] = {"--url", "--unix"};

@@ -1,5 +1,5 @@
-/* voice_local.c - a model in this process as a voice. Every turn of a conversation encodes all of it again and lets
- * the sequence keep what it has in common with it, so only new tokens are processed. */
+/* voice_local.c - a model in this process as a voice. Every turn encodes the whole conversation again. The
+ * sequence keeps the tokens that it has in common with it, so only new tokens are processed. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +58,7 @@ static int check_prompt(const local_voice *l, const char *name)
     return CLI_OK;
 }
 
-/* Ids are shown as they were understood. */
+/* Shows ids as they were parsed. */
 static int show_ids(local_voice *l)
 {
     FILE *text = open_memstream(&l->shown, &l->base.n_prompt);
@@ -113,7 +113,7 @@ static void go_on(voice *v, stream *out, voice_result *result)
 
 /* ---- a conversation --------------------------------------------------------------------------------- */
 
-/* The ids of the conversation and of what there is of the answer; to be freed. */
+/* The ids of the conversation and of the answer so far; to be freed. */
 static dsmoe_status encode(const local_voice *l, const conversation *talk, int32_t **ids,
                            size_t *n_ids, dsmoe_error *error)
 {
@@ -137,9 +137,9 @@ fail:
     return error->status;
 }
 
-/* Puts the conversation into the sequence, without its oldest turns as far as there would be no room
- * for an answer. RUNNER_STOPPED if that went well, RUNNER_FULL if even the newest question is too
- * long; the error says how long then. */
+/* Puts the conversation into the sequence. If there would be no room for an answer, its oldest turns are
+ * dropped. RUNNER_STOPPED means success; RUNNER_FULL, that even the newest question is too long, and the
+ * error says how long. */
 static runner_end read_conversation(local_voice *l, conversation *talk, voice_result *result)
 {
     int64_t capacity = l->run.capacity;
@@ -179,7 +179,7 @@ static bool emit_answer(void *context, int32_t token, bool is_end)
     return stream_put(l->out, piece + leads * n_lead, length - leads * n_lead);
 }
 
-/* If the context fills up meanwhile, what is oldest in the conversation makes room. */
+/* If the context fills up meanwhile, the oldest turns of the conversation are dropped. */
 static void answer(voice *v, conversation *talk, stream *out, voice_result *result)
 {
     local_voice *l = local(v);

@@ -1,5 +1,5 @@
-/* voice_remote.c - a server elsewhere as a voice. Each text is one request, which has all of the prompt or the
- * conversation; what the server still knows of it from the last one is its own affair. */
+/* voice_remote.c - a server elsewhere as a voice. Each text is one request with the whole prompt or
+ * conversation. Whether the server still has some of it from the last request is up to the server. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +14,13 @@ typedef struct remote_voice {
     voice base;
     const voice_order *order;
     remote *server;
-    char *model;  /* its name for the server; NULL: it has none */
+    char *model;  /* the model's name for the server; NULL: it has none */
     int64_t seed; /* -1: the server chooses */
     int64_t n_prompt, n_cached, n_predicted;
     double prompt_seconds, predicted_seconds;
 } remote_voice;
 
-/* A text on its way. */
+/* A text that is being received. */
 typedef struct remote_text {
     stream *out;
     double first_at; /* seconds; 0 before its first piece */
@@ -37,7 +37,7 @@ static bool show(void *context, const char *text, size_t length)
     return stream_put(t->out, text, length);
 }
 
-/* The server knows best; if it does not say, our clock and the pieces that came have to do. */
+/* Takes the server's numbers or, if it gives none, our clock and the number of pieces that came. */
 static void add_cost(remote_voice *s, const client_events *e, double start, double first_at)
 {
     const client_cost *cost = &e->cost;
@@ -50,7 +50,7 @@ static void add_cost(remote_voice *s, const client_events *e, double start, doub
     s->predicted_seconds += cost->predicted_seconds >= 0 ? cost->predicted_seconds : now - first_at;
 }
 
-/* How a text ended that came to its end. One that is shorter than asked for had no more room. */
+/* How a complete text ended. One that is shorter than asked for had no more room. */
 static runner_end end_of(const remote_voice *s, const client_events *e)
 {
     int64_t limit = s->order->options->n_predict, n = e->cost.n_predicted;
@@ -59,7 +59,8 @@ static runner_end end_of(const remote_voice *s, const client_events *e)
     return limit < 0 || (n >= 0 && n < limit) ? RUNNER_FULL : RUNNER_LIMIT;
 }
 
-/* Sends JSON and shows what comes. False if it does not fit the context; otherwise *result says how it ended. */
+/* Sends JSON and shows what comes. False if it does not fit the context; otherwise *result says how it
+ * ended. */
 static bool post(remote_voice *s, const char *path, const char *body, size_t length, stream *out,
                  voice_result *result)
 {
@@ -80,7 +81,7 @@ static bool post(remote_voice *s, const char *path, const char *body, size_t len
     return end != REMOTE_TOO_LONG;
 }
 
-/* Begins a body that goes on with the prompt or the messages; NULL if there is no memory. */
+/* Begins a body; the prompt or the messages follow. NULL if there is not enough memory. */
 static FILE *begin_body(const remote_voice *s, char **body, size_t *length)
 {
     FILE *out = open_memstream(body, length);
@@ -96,7 +97,7 @@ static FILE *begin_body(const remote_voice *s, char **body, size_t *length)
     return out;
 }
 
-/* Ends a body and sends it; as `post`. */
+/* Ends a body and sends it; returns the same as `post`. */
 static bool send_body(remote_voice *s, const char *path, FILE *file, char **body, size_t *length,
                       stream *out, voice_result *result)
 {
@@ -112,7 +113,7 @@ static bool send_body(remote_voice *s, const char *path, FILE *file, char **body
     return fits;
 }
 
-/* ---- what a voice does ---------------------------------------------------------------------------------- */
+/* ---- functions of a voice ------------------------------------------------------------------------------ */
 
 static int take_prompt(voice *v, const char *name, const char *text, size_t length)
 {
@@ -183,7 +184,7 @@ static void close_remote(voice *v)
     free(s);
 }
 
-/* A key may be given where others do not see it. */
+/* The key may be in the environment, where others do not see it. */
 static const char *api_key(const runner_options *o)
 {
     const char *key = o->api_key ? o->api_key : getenv("DSMOE_API_KEY");

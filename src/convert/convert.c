@@ -1,4 +1,4 @@
-/* convert.c - from one form of a model to another, and from nothing to a GGUF file. */
+/* convert.c - converts a model from one form to another, and makes a fresh model as a GGUF file. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,20 +15,20 @@
 
 typedef struct conversion {
     const char *from, *to;
-    const char *change; /* what is merged into it; NULL: nothing */
+    const char *change; /* path of what is merged into it; NULL: nothing */
     double scale;
     merge merge;
-    dsmoe_convert_options options; /* with what was left open filled in */
+    dsmoe_convert_options options; /* with defaults filled in */
     mixture mixture;
     bool to_gguf;
     dsmoe_model *model;
     source source;
     imatrix *imatrix;
     bool has_tokenizer;
-    const dsmoe_chat_form *form; /* that the change has learnt; NULL: the tokenizer's */
+    const dsmoe_chat_form *form; /* that the change was trained with; NULL: the tokenizer's */
     char *name;                  /* general.name */
-    gguf_string generation;      /* generation_config.json, */
-    char *generation_memory;     /* which lies here or in the source's metadata */
+    gguf_string generation;      /* generation_config.json: in */
+    char *generation_memory;     /* this memory or in the source's metadata */
     int64_t file_type;           /* -1: unknown */
 } conversion;
 
@@ -43,9 +43,9 @@ static bool ends_with(const char *text, size_t length, const char *suffix)
     return length >= n && !memcmp(text + length - n, suffix, n);
 }
 
-/* ---- what is asked for ----------------------------------------------------------------------- */
+/* ---- options --------------------------------------------------------------------------------- */
 
-/* Before anything is read, so that a target that cannot be written is reported at once. */
+/* Called before anything is read, so that a target that cannot be written is reported immediately. */
 static dsmoe_status check_target(const conversion *c, const dsmoe_convert_options *options,
                                  const char *tokenizer, dsmoe_error *error)
 {
@@ -59,7 +59,7 @@ static dsmoe_status check_target(const conversion *c, const dsmoe_convert_option
                       : dsmoe_output_folder_check(c->to, NULL, 0, error);
 }
 
-/* Of a split model every part is an input. */
+/* Every part of a split model is an input. */
 static dsmoe_status check_parts(const conversion *c, dsmoe_error *error)
 {
     const gguf *file = c->model->gguf;
@@ -71,7 +71,7 @@ static dsmoe_status check_parts(const conversion *c, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* Whether some matrices become blocks. */
+/* Whether some matrices get a block type. */
 static bool quantises(const mixture *m) { return !m->as_is && dtype_is_block(m->type); }
 
 static dsmoe_status take_options(conversion *c, const dsmoe_convert_options *options,
@@ -91,7 +91,7 @@ static dsmoe_status take_options(conversion *c, const dsmoe_convert_options *opt
     if (!c->options.imatrix) return DSMOE_OK;
     if (!quantises(&c->mixture))
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "%s: importances have an effect on block types only (q8_0, q4_k, …)",
+                           "%s: importances only affect block types (q8_0, q4_k, …)",
                            c->options.imatrix);
     return imatrix_open(c->options.imatrix, &c->imatrix, error);
 }
@@ -105,7 +105,7 @@ static char *copy_text(const char *bytes, size_t length)
     return copy;
 }
 
-/* What a model is called: the last part of its path, without .gguf. */
+/* A model's name: the last part of its path, without .gguf. */
 static char *name_of(const char *path)
 {
     size_t length = strlen(path);
@@ -118,7 +118,7 @@ static char *name_of(const char *path)
     return strspn(name, "./") >= length ? copy_text("model", 5) : copy_text(name, length);
 }
 
-/* ---- what comes along with the weights ------------------------------------------------------- */
+/* ---- tokenizer, generation_config.json and name ---------------------------------------------- */
 
 enum { GENERATION_MAX_SIZE = 1 << 20 }; /* bytes of a generation_config.json */
 
@@ -164,7 +164,7 @@ static dsmoe_status take_gguf(conversion *c, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* What was trained on conversations in another form than the base's goes on in that one. */
+/* If the change was trained on conversations in another form than the base's, the result has that form. */
 static dsmoe_status take_form(conversion *c, dsmoe_error *error)
 {
     const dsmoe_chat_form *learnt = dsmoe_chat_form_recorded(c->change), *has = NULL;
@@ -177,7 +177,7 @@ static dsmoe_status take_form(conversion *c, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* ---- the two directions ---------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static dsmoe_status write_gguf(conversion *c, const char *tokenizer, dsmoe_error *error)
 {
@@ -268,7 +268,7 @@ dsmoe_status dsmoe_merge(const char *base, const char *change, double scale, con
                          const dsmoe_convert_options *options, dsmoe_error *error)
 {
     if (!change || !*change)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "nothing to merge with given");
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no adapter or folder to merge given");
     conversion c = {.from = base, .to = to, .change = change, .scale = scale};
     return run(&c, options, error);
 }

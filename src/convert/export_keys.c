@@ -1,5 +1,5 @@
 /* export_keys.c - the metadata of a GGUF file. Keys of this project (dsmoe.*) hold what the public
- * ones cannot, so that going there and back loses nothing. */
+ * ones cannot, so that converting a model there and back loses nothing. */
 #include "convert/export_keys.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ static void put_int(gguf_writer *w, const char *key, int64_t value)
     gguf_writer_u32(w, key, (uint32_t)value);
 }
 
-/* The name of the architecture, and keys after it. */
+/* A writer of keys that begin with the architecture's name. */
 typedef struct place {
     gguf_writer *writer;
     const char *architecture;
@@ -64,8 +64,8 @@ static void put_general(const gguf_export *e, dsmoe_dtype most, const place *p)
     put_int(w, "general.quantization_version", QUANTIZATION_VERSION);
 }
 
-/* Readers scale whatever they have renormalised, as V3 does and V2 does not: a file of such a model says
- * 1, and dsmoe.routed_scaling_factor what its config.json does. */
+/* Readers scale renormalised gate values, as V3 does and V2 does not. So the file of such a V2 model has the
+ * scale 1, and dsmoe.routed_scaling_factor has the value of config.json. */
 static bool is_scale_silent(const dsmoe_config *c)
 {
     return c->model_type == DSMOE_DEEPSEEK_V2 && c->norm_topk_prob && c->num_experts_per_tok > 1;
@@ -82,13 +82,13 @@ static void put_experts(const dsmoe_config *c, const place *p)
     place_number(p, "expert_weights_scale", scaled ? c->routed_scaling_factor : 1);
 }
 
-/* What is only there with latent attention. Its file describes it in the absorbed form: one key for all
- * heads, as wide as the latent and the rotated part. */
+/* Keys of latent attention. The file describes it in the absorbed form: one key for all heads, as wide as the
+ * latent and the rotated part. */
 static void put_latent(const dsmoe_config *c, const place *p)
 {
     char whole[KEY_SIZE];
     place_int(p, "attention.head_count_kv", 1);
-    place_int(p, "attention.q_lora_rank", c->q_lora_rank); /* some readers ask for it, if only 0 */
+    place_int(p, "attention.q_lora_rank", c->q_lora_rank); /* some readers need it, even if 0 */
     place_int(p, "attention.kv_lora_rank", c->kv_lora_rank);
     place_int(p, "attention.key_length", c->kv_lora_rank + c->qk_rope_head_dim);
     place_int(p, "attention.value_length", c->kv_lora_rank);
@@ -157,7 +157,7 @@ static void put_imatrix(const imatrix *m, gguf_writer *w)
     put_int(w, "quantize.imatrix.entries_count", imatrix_count(m));
 }
 
-/* A model of ids only has nothing but the ids that begin and end a text. */
+/* A model without a tokenizer only has the ids that begin and end a text. */
 static void put_ids_only(const dsmoe_config *c, gguf_writer *w)
 {
     put_string(w, "tokenizer.ggml.model", "none");

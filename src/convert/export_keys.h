@@ -1,4 +1,4 @@
-/* export_keys.h - the metadata of a GGUF file: what model it is, and its tokenizer. */
+/* export_keys.h - the metadata of a GGUF file: the model's configuration and its tokenizer. */
 #ifndef DSMOE_CONVERT_EXPORT_KEYS_H
 #define DSMOE_CONVERT_EXPORT_KEYS_H
 

@@ -1,8 +1,8 @@
 /* folder_export.c - writes a model folder tensor by tensor.
  *
- * GGUF files have vectors and routers in float32 whatever the type of the matrices. A folder that
- * keeps its types has those in the type of the matrices again, if that holds them exactly: what was
- * made from such a folder becomes it again, bit by bit. */
+ * GGUF files have vectors and routers in float32, whatever the type of the matrices. If types are
+ * kept, the folder gets them in the type of the matrices, provided that holds them exactly. So a
+ * file that was made from a folder becomes that folder again, bit by bit. */
 #include "convert/folder_export.h"
 
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static dsmoe_status out_of_memory(const folder_export *e, dsmoe_error *error)
 
 static bool is_matrix(const source_tensor *t) { return t->role == WEIGHT_LINEAR; }
 
-/* Matrices first: they say which type the rest should have. */
+/* Matrices come first, as they decide the type of the rest. */
 static dsmoe_status keep_matrix_types(export_job *job, dsmoe_error *error)
 {
     const source *s = job->e->source;
@@ -48,8 +48,8 @@ static dsmoe_status keep_matrix_types(export_job *job, dsmoe_error *error)
         dsmoe_dtype type = source_dtype(s, t);
         if (dtype_is_block(type))
             return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                               "%s: %s is %s, which a folder cannot hold; a type must be given: "
-                               "f32, f16 or bf16",
+                               "%s: %s is %s, which a folder cannot hold; choose a type: f32, f16 "
+                               "or bf16",
                                s->name, t->name, dsmoe_dtype_name(type));
         job->types[i] = type;
         counts[type] += t->n_rows * t->n_in;
@@ -153,7 +153,7 @@ static dsmoe_status write_tensors(export_job *job, dsmoe_error *error)
     STATUS_TRY(row_pump_create(&options, &job->pump, error));
     for (; job->now < e->source->n_tensors; job->now++) STATUS_TRY(write_tensor(job, error));
     STATUS_TRY(row_pump_flush(job->pump, error));
-    /* A source that changed meanwhile has given numbers that are not its own. */
+    /* If the source changed meanwhile, its numbers may be wrong. */
     return source_check_intact(e->source, error);
 }
 
@@ -167,7 +167,7 @@ static dsmoe_status write_tokenizer(export_job *job, dsmoe_error *error)
     STATUS_TRY(tokenizer_files_open(&files, e->tokenizer, error));
     dsmoe_status status = e->form ? tokenizer_files_set_form(&files, e->form, error) : DSMOE_OK;
     for (int i = 0; i < N_TOKENIZER_NAMES; i++) folder_writer_own(job->writer, tokenizer_names[i]);
-    dsmoe_tokenizer *tokenizer = NULL; /* texts of a GGUF file may say anything */
+    dsmoe_tokenizer *tokenizer = NULL; /* a GGUF file's tokenizer is not checked yet */
     if (status == DSMOE_OK)
         status = tokenizer_parse(&files.text, files.config.bytes ? &files.config : NULL, &tokenizer,
                                  error);
@@ -190,7 +190,7 @@ static dsmoe_status write_folder(export_job *job, dsmoe_error *error)
     const folder_writer_words words = {&e->source->config, job->most, e->generation,
                                        e->generation_length};
     folder_writer *writer = job->writer;
-    job->writer = NULL; /* freed, whatever comes */
+    job->writer = NULL; /* folder_writer_finish frees it */
     return folder_writer_finish(writer, &words, error);
 }
 

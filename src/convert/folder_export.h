@@ -6,11 +6,11 @@
 
 typedef struct folder_export {
     const char *folder;
-    const source *source;        /* of a model */
+    const source *source;        /* made by source_of_model */
     bool as_is;                  /* matrices keep their types, which must be float types; */
     dsmoe_dtype type;            /* otherwise all numbers have this float type */
     const char *tokenizer;       /* what dsmoe_tokenizer_open takes; NULL: none */
-    const dsmoe_chat_form *form; /* of conversations; NULL: the tokenizer's */
+    const dsmoe_chat_form *form; /* how conversations are framed; NULL: the tokenizer's */
     const char *generation;      /* generation_config.json; NULL: made from the configuration */
     size_t generation_length;
     size_t shard_size;           /* most bytes of tensors in one file */
@@ -20,8 +20,8 @@ typedef struct folder_export {
     void *context;
 } folder_export;
 
-/* A folder that holds a model already is left alone, which is an error; the caller has looked for
- * other files. If the work fails nothing is left. */
+/* Fails if the folder already holds a model, and leaves that alone. The caller has checked for other
+ * files. A failure removes what was written. */
 dsmoe_status folder_export_write(const folder_export *e, dsmoe_error *error);
 
 #endif

@@ -55,14 +55,14 @@ static dsmoe_status check_numbers(const imatrix *m, const gguf_tensor *t, dsmoe_
         float value = number_at(t, i);
         if (!(value >= 0 && isfinite(value)))
             return status_fail(error, DSMOE_ERROR_FORMAT,
-                               "%s: number %lld of %s is %g; sums and counts are finite and not "
-                               "negative",
+                               "%s: number %lld of %s is %g; sums and counts must be finite and "
+                               "not negative",
                                imatrix_path(m), (long long)i, t->name, (double)value);
     }
     return DSMOE_OK;
 }
 
-/* False where one of the two is not there. */
+/* False if one of the two tensors is missing. */
 static bool find_entry(const imatrix *m, const char *name, entry *e)
 {
     char sums[IMATRIX_NAME_SIZE], counts[IMATRIX_NAME_SIZE];
@@ -85,7 +85,7 @@ static dsmoe_status check_tensor(imatrix *m, const gguf_tensor *t, dsmoe_error *
     snprintf(name, sizeof name, "%.*s", (int)(length - n), t->name);
     entry e;
     if (!find_entry(m, name, &e))
-        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: %s has no counts beside it",
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: %s has no tensor of counts",
                            imatrix_path(m), t->name);
     if (e.n_in * e.n_matrices != elements(t))
         return status_fail(
@@ -109,7 +109,7 @@ static dsmoe_status check_file(imatrix *m, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* Takes `file` over, whatever comes. */
+/* Takes over `file`, even on failure. */
 static dsmoe_status make_imatrix(gguf *file, imatrix **made, dsmoe_error *error)
 {
     imatrix *m = calloc(1, sizeof *m);
@@ -152,9 +152,9 @@ void imatrix_close(imatrix *m)
     free(m);
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
-/* Tokens of all matrices. */
+/* The tokens of all matrices together. */
 static double total_count(const entry *e)
 {
     double n = 0;
@@ -172,7 +172,7 @@ static void column_importance(const entry *e, double n_tokens, int64_t column, f
         double own = (double)number_at(e->sums, i * e->n_in + column);
         double n = (double)number_at(e->counts, i);
         double importance = (own + prior * mean) / (n + prior);
-        /* A count may be as small as a file says. */
+        /* The count in a file may be tiny. */
         out[i * e->n_in + column] = (float)fmin(importance, FLT_MAX);
     }
 }

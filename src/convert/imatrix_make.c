@@ -1,6 +1,6 @@
-/* imatrix_make.c - runs a text through a model and adds up the squares of what every matrix is
- * multiplied with. Sums are float64 and grow in the order of the tokens on one thread: the same for
- * any number of threads that compute the products. */
+/* imatrix_make.c - runs a text through a model and sums the squares of every matrix's inputs. The sums
+ * are float64, and one thread adds to them in the order of the tokens, so they do not depend on how
+ * many threads compute the products. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,9 +22,9 @@ typedef struct collected {
     double *counts; /* [n_matrices], whole numbers */
 } collected;
 
-/* Whose sums a weight's inputs belong to. */
+/* The sums to which a weight's inputs are added. */
 typedef struct owner {
-    const void *data; /* of the weight */
+    const void *data; /* the weight's numbers */
     collected *of;
     int64_t matrix;
 } owner;
@@ -34,7 +34,7 @@ typedef struct collector {
     source source;
     collected *all; /* [n] */
     size_t n;
-    owner *owners; /* [n_owners] by address */
+    owner *owners; /* [n_owners] in order of address */
     size_t n_owners;
     double *memory; /* of all sums */
 } collector;
@@ -44,7 +44,7 @@ static dsmoe_status out_of_memory(const collector *c, dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", c->path);
 }
 
-/* ---- what there is to collect ---------------------------------------------------------------- */
+/* ---- entries and owners ---------------------------------------------------------------------- */
 
 static int compare_owners(const void *left, const void *right)
 {
@@ -52,15 +52,14 @@ static int compare_owners(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Routers stay float32 and an embedding is looked up, not multiplied with, unless it is the head
- * too. */
+/* Routers stay float32. An embedding is looked up, not multiplied with, unless it is also the head. */
 static bool is_collected(const source *s, const source_tensor *t)
 {
     bool is_embedding = !strcmp(t->name, "model.embed_tokens.weight");
     return t->role == WEIGHT_LINEAR && (!is_embedding || s->config.tie_word_embeddings);
 }
 
-/* The entry of a tensor, new or (of an expert) one that is there. */
+/* The entry of a tensor. It is new, except for experts after the first. */
 static collected *entry_of(collector *c, const source_tensor *t, const char *name)
 {
     for (size_t i = c->n; t->place.expert > 0 && i > 0; i--)
@@ -78,8 +77,8 @@ static void add_owner(collector *c, const void *data, collected *of, int64_t num
     c->owners[c->n_owners++] = (owner){data, of, number};
 }
 
-/* Heads of k_b_proj and v_b_proj: each is known by its first row, of a whole kv_b_proj by the first row
- * of the half in question. */
+/* Heads of k_b_proj and v_b_proj. The address of a head's first row identifies it; in a whole kv_b_proj, the
+ * first row of its keys or values. */
 static void add_heads(collector *c, const source_tensor *t, collected *of)
 {
     const dsmoe_config *config = &c->source.config;
@@ -110,7 +109,7 @@ static void list_entries(collector *c)
     qsort(c->owners, c->n_owners, sizeof *c->owners, compare_owners);
 }
 
-/* Fewer numbers than the model has: products fit. */
+/* These are fewer numbers than the model has, so the products cannot overflow. */
 static dsmoe_status place_sums(collector *c, dsmoe_error *error)
 {
     int64_t n = 0;
@@ -126,7 +125,7 @@ static dsmoe_status place_sums(collector *c, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* No more than that: a weight each, and each head of those that have some. */
+/* An upper bound: one for each weight, and one for each head of weights that have heads. */
 static size_t count_owners(const source *s)
 {
     size_t n = s->n_tensors;
@@ -175,7 +174,7 @@ typedef struct run {
     const dsmoe_imatrix_options *options;
 } run;
 
-/* Scores of all tokens are computed, as the head is one of the matrices; they are not looked at. */
+/* Computes the logits of all tokens, as the head is one of the matrices, but does not read them. */
 static dsmoe_status run_tokens(collector *c, const dsmoe_model *model, const run *r,
                                dsmoe_error *error)
 {
@@ -257,7 +256,7 @@ static dsmoe_status write_all(const collector *c, gguf_writer *writer, dsmoe_err
     return DSMOE_OK;
 }
 
-/* Before the tokens: whether the file can be written is known when nothing is lost yet. */
+/* Called before the tokens are run, so that a file that cannot be written is reported before the work. */
 static dsmoe_status begin_file(const collector *c, const run *r, gguf_writer **made,
                                dsmoe_error *error)
 {
@@ -295,7 +294,8 @@ dsmoe_status dsmoe_imatrix_make(const dsmoe_model *model, const int32_t *tokens,
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no model, no tokens or no path given");
     if (model->peers)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "what experts on other ranks are multiplied with is not seen here");
+                           "the model is divided among ranks, and inputs of experts on other ranks "
+                           "are not visible here");
     if (!options) options = &defaults;
     run r = {tokens, n_tokens, options->n_ctx ? options->n_ctx : DEFAULT_CTX, options};
     if (n_tokens < 1 || r.n_ctx < 1 || r.n_ctx > CTX_MAX || options->n_threads < 0)

@@ -27,7 +27,7 @@ static dsmoe_status check_tensor(const char *path, const dsmoe_model *model,
     if (!same)
         return status_fail(
             error, DSMOE_ERROR_FORMAT,
-            "%s: tensor %s has another shape than in the base: it belongs to another model", path,
+            "%s: tensor %s has a different shape in the base: it belongs to another model", path,
             t->name);
     bool is_float = t->dtype == SAFETENSORS_F32 || t->dtype == SAFETENSORS_F16 ||
                     t->dtype == SAFETENSORS_BF16 || t->dtype == SAFETENSORS_F64;
@@ -93,7 +93,7 @@ merge_change merge_find(const merge *m, const char *name)
 
 /* ---- rows -------------------------------------------------------------------------------------- */
 
-/* In double, some columns at a time; the sum is rounded once. */
+/* Sums in double, some columns at a time, and rounds the result once. */
 static void add_row(const merge_change *c, int64_t row, int64_t column, int64_t n, float *out)
 {
     enum { SOME = 256 };

@@ -6,7 +6,7 @@
 
 #include "base/dtype.h"
 
-/* What GGUF files call themselves by the type of most of their matrices. */
+/* general.file_type, by the type of most matrices. */
 static const uint32_t file_types[N_DTYPES] = {
     [DSMOE_F32] = 0,  [DSMOE_F16] = 1,   [DSMOE_BF16] = 32, [DSMOE_Q8_0] = 7,  [DSMOE_Q4_0] = 2,
     [DSMOE_Q5_0] = 8, [DSMOE_Q4_K] = 14, [DSMOE_Q5_K] = 16, [DSMOE_Q6_K] = 18, [DSMOE_Q5_1] = 9,
@@ -28,7 +28,7 @@ dsmoe_status mixture_parse(const char *name, mixture *m, dsmoe_error *error)
                        known);
 }
 
-/* Layers whose errors harm most. */
+/* Layers whose errors do the most harm. */
 static bool wants_more_bits(int64_t layer, int64_t n_layers)
 {
     return layer < n_layers / 8 || layer >= 7 * n_layers / 8 || (layer - n_layers / 8) % 3 == 2;
@@ -50,7 +50,7 @@ static dsmoe_dtype at_least_q6_k(dsmoe_dtype type)
     return dtype_is_block(type) && type != DSMOE_Q8_0 ? DSMOE_Q6_K : type;
 }
 
-/* Of blocks of 32 numbers, with more bits. */
+/* A type with more bits and blocks of 32 numbers. */
 static dsmoe_dtype stand_in(dsmoe_dtype type)
 {
     switch (type) {
@@ -61,7 +61,7 @@ static dsmoe_dtype stand_in(dsmoe_dtype type)
     }
 }
 
-/* The type itself, or what stands in for it where its blocks do not divide a row. */
+/* The type itself, or another if a row is not a whole number of its blocks. */
 static dsmoe_dtype type_for_rows(dsmoe_dtype type, int64_t n_in)
 {
     if (n_in % dtype_table[type].block == 0) return type;

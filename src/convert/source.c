@@ -1,4 +1,4 @@
-/* source.c - rows of a model's tensors, wherever they come from. */
+/* source.c - makes rows of a model's tensors. */
 #include "convert/source.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@
 typedef struct lister {
     source *source;
     size_t capacity;
-    size_t next; /* tensor of the model */
+    size_t next; /* index of a tensor of the model */
 } lister;
 
 static dsmoe_status out_of_memory(const source *s, dsmoe_error *error)
@@ -24,7 +24,7 @@ static dsmoe_status out_of_memory(const source *s, dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", s->name);
 }
 
-/* A fresh model has its kv_b_proj whole. */
+/* A fresh model has a whole kv_b_proj. */
 static source_way way_of(const source *s, const char *name)
 {
     bool is_whole = !s->model || !s->model->weights->kv_b_split;
@@ -51,7 +51,7 @@ static void take_matrix(const source *s, const weight_spec *spec, source_tensor 
     t->stored = t->weight.type;
 }
 
-/* Vectors are the same in either form, and come in the same order. */
+/* Folders and GGUF files have the same vectors in the same order. */
 static void take_vector(lister *l, const weight_spec *spec, source_tensor *t)
 {
     const dsmoe_model *m = l->source->model;
@@ -176,7 +176,7 @@ dsmoe_status source_stock(source *s, dsmoe_dtype type, int n_threads, dsmoe_erro
     return DSMOE_OK;
 }
 
-/* Any block may be any of the stock: which, the place of the block in its tensor decides. */
+/* Draws each block from the stock, by its position in the tensor. */
 static void draw_row(const source *s, const source_tensor *t, int64_t row, dsmoe_dtype type,
                      unsigned char *out)
 {
@@ -198,7 +198,7 @@ static int64_t gguf_target_row(int64_t head_dim, int64_t row)
     return row - within + within % half * 2 + within / half;
 }
 
-/* Where row `row` of the target lies in the source. */
+/* The row of the source that is row `row` of the target. */
 static int64_t row_in_source(const source *s, const source_tensor *t, int64_t row, bool as_gguf)
 {
     int64_t head_dim = config_head_dim(&s->config);
@@ -207,13 +207,13 @@ static int64_t row_in_source(const source *s, const source_tensor *t, int64_t ro
     return as_gguf ? gguf_source_row(head_dim, row) : gguf_target_row(head_dim, row);
 }
 
-/* Of a bias of q or k it is the numbers that change places. */
+/* In a bias of q or k the numbers change places. */
 static void vector_row(const source *s, const source_tensor *t, bool as_gguf, float *out)
 {
     for (int64_t i = 0; i < t->n_in; i++) out[i] = t->vector[row_in_source(s, t, i, as_gguf)];
 }
 
-/* The numbers of a fresh kv_b_proj are those that a folder gets. */
+/* The halves get the same numbers as kv_b_proj in a fresh folder. */
 static void fresh_kv_b(const source *s, const source_tensor *t, int64_t row, float *out)
 {
     const dsmoe_config *c = &s->config;
@@ -245,7 +245,7 @@ static const void *row_bytes(const source *s, const source_tensor *t, int64_t ro
     return matrix_at(t->weight, row_in_source(s, t, row, as_gguf), 0);
 }
 
-/* Which numbers of the public layout a row of the target has. */
+/* Changes a row of the target, by its place in the public layout. */
 static void change_row(const source *s, const source_tensor *t, int64_t row, bool as_gguf,
                        float *out)
 {
@@ -265,7 +265,7 @@ static void change_row(const source *s, const source_tensor *t, int64_t row, boo
     }
 }
 
-/* As float32, as the model has it. */
+/* Makes a row as float32, without changes. */
 static void widen_base(const source *s, const source_tensor *t, int64_t row, bool as_gguf,
                        float *out)
 {
@@ -291,7 +291,7 @@ static void widen_row(const source *s, const source_tensor *t, int64_t row, bool
     if (merge_changes(&t->change)) change_row(s, t, row, as_gguf, out);
 }
 
-/* Whether rows of the target are rows of the model in that type. */
+/* Whether rows of the target are unchanged rows of the model in that type. */
 static bool has_rows(const source *s, const source_tensor *t, dsmoe_dtype type)
 {
     return s->model && !merge_changes(&t->change) && t->n_dims == 2 && t->weight.type == type &&
@@ -300,7 +300,7 @@ static bool has_rows(const source *s, const source_tensor *t, dsmoe_dtype type)
 
 static bool can_hold(dsmoe_dtype type, const float *x, int64_t n)
 {
-    static const float f16_limit = 65520; /* from here on float16 is infinite */
+    static const float f16_limit = 65520; /* from this on, float16 is infinite */
     bool finite = true, large = false;
     for (int64_t i = 0; i < n; i++) {
         bool is_finite = x[i] - x[i] == 0.0f;

@@ -1,4 +1,4 @@
-/* type_changes.c - what becomes of matrices that are quantised already. */
+/* type_changes.c - counts what happens to matrices that are already quantised. */
 #include "convert/type_changes.h"
 
 #include "base/dtype.h"

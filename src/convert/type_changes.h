@@ -1,4 +1,4 @@
-/* type_changes.h - what becomes of matrices that are quantised already. */
+/* type_changes.h - counts what happens to matrices that are already quantised. */
 #ifndef DSMOE_CONVERT_TYPE_CHANGES_H
 #define DSMOE_CONVERT_TYPE_CHANGES_H
 

@@ -1,4 +1,4 @@
-/* adapted.c - the adapters of an engine and the texts that meet them. */
+/* adapted.c - the adapters of an engine, and which of them apply to a sequence. */
 #include "engine/adapted.h"
 
 #include <string.h>
@@ -6,19 +6,19 @@
 #include "adapt/adapter.h"
 #include "model/model.h"
 
-/* Products of the head have other rows than the pass; kv_b_proj of latent attention is multiplied into the queries. */
+/* Two kinds of tensors cannot be adapted here. Products of lm_head have other rows than the pass, and
+ * kv_b_proj of latent attention is multiplied into the queries. */
 static dsmoe_status check_item(const dsmoe_adapter *a, const adapter_item *item, dsmoe_error *error)
 {
     const char *name = item->slot->name;
     if (item->rank > LOW_RANK_MOST)
-        return status_fail(
-            error, DSMOE_ERROR_ARGUMENT,
-            "%s: the rank of %s is %lld; it can be at most %d, but dsmoe merge takes "
-            "any",
-            a->path, name, (long long)item->rank, LOW_RANK_MOST);
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "%s: the rank of %s is %lld; it can be at most %d here, but dsmoe merge "
+                           "accepts any rank",
+                           a->path, name, (long long)item->rank, LOW_RANK_MOST);
     if (!strcmp(name, "lm_head.weight") || strstr(name, ".kv_b_proj."))
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "%s: it adapts %s, which works in a merged model only: see dsmoe merge",
+                           "%s: it adapts %s, which only works in a merged model: see dsmoe merge",
                            a->path, name);
     return DSMOE_OK;
 }
@@ -36,7 +36,7 @@ dsmoe_status adapted_check(const dsmoe_model *model, const dsmoe_engine_options 
                            dsmoe_error *error)
 {
     if (o->n_adapters < 0 || o->n_adapters > DSMOE_ADAPTERS_MAX || (o->n_adapters && !o->adapters))
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "adapters of an engine are 0 to %d, not %d",
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "an engine takes 0 to %d adapters, not %d",
                            DSMOE_ADAPTERS_MAX, o->n_adapters);
     if (o->n_adapters > 0 && model->adapter)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
@@ -70,7 +70,7 @@ adapted_engine adapted_open(const dsmoe_model *model, const dsmoe_engine_options
     return e;
 }
 
-/* The root of that combination, which may be a new one. */
+/* The root of a combination of scales: a known or a new one. */
 static page_id root_of(adapted_engine *e, const adapted_text *text, page_pool *pool)
 {
     for (int i = 0; i < e->n_known; i++)

@@ -31,8 +31,9 @@ static dsmoe_engine_options options_complete(const dsmoe_model *model,
 static dsmoe_status out_of_range(const char *what, int64_t least, int64_t most, int64_t given,
                                  dsmoe_error *error)
 {
-    return status_fail(error, DSMOE_ERROR_ARGUMENT, "%s of an engine are %lld to %lld, not %lld",
-                       what, (long long)least, (long long)most, (long long)given);
+    return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                       "%s of an engine must be %lld to %lld, not %lld", what, (long long)least,
+                       (long long)most, (long long)given);
 }
 
 static dsmoe_status options_check(const dsmoe_model *model, const dsmoe_engine_options *o,
@@ -46,7 +47,7 @@ static dsmoe_status options_check(const dsmoe_model *model, const dsmoe_engine_o
     if (o->n_kv < 0 || o->n_kv > INT32_MAX)
         return out_of_range("tokens in the KV cache", 1, INT32_MAX, o->n_kv, error);
     if (o->n_batch < 1 || o->n_batch > BATCH_MAX)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "a batch is 1 to %d tokens, not %lld",
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "a batch must be 1 to %d tokens, not %lld",
                            BATCH_MAX, (long long)o->n_batch);
     if (o->n_threads < 1 || o->n_threads > THREADS_MAX)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "threads must be 1 to %d, not %d",
@@ -55,7 +56,7 @@ static dsmoe_status options_check(const dsmoe_model *model, const dsmoe_engine_o
     return kv_pages_check(&model->config, o->kv_type, error);
 }
 
-/* Pages of all sequences together; 0 if there cannot be so many. */
+/* The number of pages for all sequences together; 0 if that is too many. */
 static int64_t page_count(const dsmoe_engine_options *o)
 {
     int64_t n = o->n_sequences * engine_pages(o->n_ctx);
@@ -174,7 +175,7 @@ void dsmoe_engine_free(dsmoe_engine *engine)
     free(engine);
 }
 
-/* ---- asking ------------------------------------------------------------------------------------ */
+/* ---- information ------------------------------------------------------------------------------- */
 
 dsmoe_engine_info dsmoe_engine_get_info(const dsmoe_engine *engine)
 {

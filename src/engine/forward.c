@@ -1,7 +1,7 @@
-/* forward.c - turns of many sequences through the model.
+/* forward.c - sends the turns of many sequences through the model.
  *
- * Rows of all turns, in order, fill one pass after the other. A turn ends when its last row is through, or
- * with an error of its own: its sequence is then as it was before, and the others do not notice. */
+ * The rows of all turns, in order, fill one pass after the other. A turn ends after its last row, or with an
+ * error. An error of one turn leaves its sequence as it was before and does not affect the other turns. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,12 +9,12 @@
 #include "base/threads.h"
 #include "engine/engine.h"
 
-/* A call on its way. */
+/* A call of dsmoe_engine_forward. */
 typedef struct call {
     dsmoe_engine *engine;
     dsmoe_turn *turns;
     int64_t n_turns;
-    int64_t turn, token; /* the next one to go */
+    int64_t turn, token; /* the next token to run */
     engine_space space;
 } call;
 
@@ -38,7 +38,7 @@ static dsmoe_status check_turn(const dsmoe_engine *e, const dsmoe_turn *t, dsmoe
     if (!t->sequence || !t->tokens || t->n_tokens < 1)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no sequence or no tokens given");
     if (t->sequence->engine != e)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "a sequence of another engine");
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "the sequence belongs to another engine");
     if (t->sequence->in_call)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "a sequence occurs twice in one call");
     if (t->n_logits < 0 || t->n_logits > t->n_tokens || (t->targets && (!t->loss || t->hidden)))
@@ -48,7 +48,7 @@ static dsmoe_status check_turn(const dsmoe_engine *e, const dsmoe_turn *t, dsmoe
             (long long)t->n_logits, (long long)t->n_tokens);
     if (t->n_tokens > e->options.n_ctx - t->sequence->length)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "the context is full: %lld tokens are there, %lld more do not fit into "
+                           "the context is full: it has %lld tokens, and %lld more do not fit into "
                            "%lld",
                            (long long)t->sequence->length, (long long)t->n_tokens,
                            (long long)e->options.n_ctx);
@@ -65,15 +65,15 @@ static void begin_turn(const dsmoe_engine *e, dsmoe_turn *t)
     if (!sequence_reserve(t->sequence, t->n_tokens)) {
         int64_t free_tokens = e->pool.n_unused * KV_PAGE;
         status_fail(&t->error, DSMOE_ERROR_MEMORY,
-                    "the KV cache is full: %lld tokens do not fit beside what other sequences hold "
-                    "(room for %lld)",
+                    "the KV cache is full: %lld tokens do not fit next to those of other sequences "
+                    "(there is room for %lld)",
                     (long long)t->n_tokens, (long long)free_tokens);
         return;
     }
     t->sequence->in_call = true;
 }
 
-/* What turn t has reserved goes back. */
+/* Ends turn t with an error and gives back the pages that it has reserved. */
 static void fail_turn(dsmoe_turn *t, const dsmoe_error *error)
 {
     t->error = *error;
@@ -87,7 +87,7 @@ static void finish_turn(dsmoe_turn *t)
     sequence_extend(t->sequence, t->tokens, t->n_tokens);
 }
 
-/* All turns that are not through yet, for a reason that is not their own. */
+/* Ends all unfinished turns with an error that concerns all of them. */
 static void fail_rest(call *c, const dsmoe_error *error)
 {
     for (int64_t i = 0; i < c->n_turns; i++)
@@ -96,12 +96,12 @@ static void fail_rest(call *c, const dsmoe_error *error)
 
 /* ---- a pass ------------------------------------------------------------------------------------ */
 
-/* The next n tokens of the turn at hand as a span. */
+/* The next n tokens of the current turn as a span. */
 static span span_of(const call *c, int64_t n)
 {
     const dsmoe_turn *t = &c->turns[c->turn];
     const dsmoe_sequence *s = t->sequence;
-    int64_t unwanted = t->n_tokens - t->n_logits - c->token; /* before the first wanted one */
+    int64_t unwanted = t->n_tokens - t->n_logits - c->token; /* tokens before the first wanted */
     return (span){.cache = {&c->engine->pool.pages, s->table},
                   .tokens = t->tokens + c->token,
                   .row = c->space.pass.n_rows,
@@ -162,7 +162,7 @@ static void fail_nonfinite(dsmoe_turn *t, int64_t position, const char *what)
     fail_turn(t, &error);
 }
 
-/* Ends the turns that some router could not score a row of. Rows are numbered as they came. */
+/* Ends turns that have a row with a router score that is not finite. */
 static void fail_spoilt(call *c)
 {
     const pass *p = &c->space.pass;
@@ -179,7 +179,8 @@ static void fail_spoilt(call *c)
 
 /* ---- logits and hidden states ------------------------------------------------------------------ */
 
-/* The rows whose logits, or hidden states, someone wants, of all turns that are alive; how many. */
+/* Lists the rows whose logits (or hidden states) are wanted, of all turns that are alive. Returns their
+ * number. */
 static int64_t list_wanted(call *c, bool hidden)
 {
     engine_space *s = &c->space;
@@ -198,7 +199,7 @@ static int64_t list_wanted(call *c, bool hidden)
     return n;
 }
 
-/* Rows of n numbers, of which it is to be known whether they are finite. */
+/* Rows of n numbers; finite_task finds out whether they are finite. */
 typedef struct shown_rows {
     float *at;
     int64_t n;
@@ -215,7 +216,7 @@ static void finite_task(void *context, int64_t row, int thread)
     shown->finite[row] = finite;
 }
 
-/* -log p(target); uses the logits up. */
+/* -log p(target). Overwrites the logits. */
 static float cross_entropy(const kernels *kn, float *logits, int64_t n, int32_t target)
 {
     float wanted = logits[target], max = -INFINITY, sum = 0.0f;
@@ -223,7 +224,7 @@ static float cross_entropy(const kernels *kn, float *logits, int64_t n, int32_t 
     return logf(sum) + max - wanted;
 }
 
-/* Gives row i, which is wanted row number `at`, to its turn. */
+/* Gives row i of `shown`, which is wanted row `at`, to its turn. */
 static void show_row(call *c, const shown_rows *shown, int64_t i, int64_t at)
 {
     engine_space *s = &c->space;
@@ -256,13 +257,13 @@ static dsmoe_status show_rows(call *c, bool hidden, dsmoe_error *error)
         else
             pass_head(&s->pass, s->wanted + done, n, s->logits);
         threads_for(s->pass.n_threads, n, finite_task, &shown);
-        STATUS_TRY(model_intact(c->engine->model, error)); /* before anyone sees them */
+        STATUS_TRY(model_intact(c->engine->model, error)); /* before callers get the rows */
         for (int64_t i = 0; i < n; i++) show_row(c, &shown, i, done + i);
     }
     return DSMOE_OK;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------- */
+/* ---- all passes of a call ---------------------------------------------------------------------- */
 
 static void finish_turns(call *c)
 {

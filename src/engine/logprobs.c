@@ -1,7 +1,7 @@
 /* logprobs.c - log probabilities of tokens: log softmax of one row of logits.
  *
- * Two passes over the row: the first finds the likeliest tokens, the second adds up e^(logit - the
- * largest logit), which cannot overflow and is at least 1. */
+ * Two passes over the row: the first finds the likeliest tokens, the second adds up e^(logit - largest
+ * logit). That sum cannot overflow and is at least 1. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -26,13 +26,13 @@ static dsmoe_status check_arguments(const float *logits, int64_t vocab_size, int
     return DSMOE_OK;
 }
 
-/* Tokens of the largest logits, sorted; logprob holds the logit for now. */
+/* The tokens with the largest logits, sorted. For now, `logprob` holds the logit. */
 typedef struct ranking {
     dsmoe_logprob *at;
     int n, capacity;
 } ranking;
 
-/* Ids come in rising order, so that of equals the earlier stays before the later. */
+/* Call it with rising ids: of tokens with equal logits, the earlier stays first. */
 static void rank(ranking *r, int32_t id, double logit)
 {
     int i = r->n < r->capacity ? r->n++ : r->n - 1;
@@ -44,12 +44,12 @@ static void rank(ranking *r, int32_t id, double logit)
 static dsmoe_status find_likeliest(const float *logits, int64_t vocab_size, ranking *r,
                                    float *largest, dsmoe_error *error)
 {
-    float enough = -INFINITY; /* what does not exceed it has no place in the ranking */
+    float enough = -INFINITY; /* only larger logits get into the ranking */
     *largest = -INFINITY;
     for (int64_t i = 0; i < vocab_size; i++) {
         float logit = logits[i];
         if (logit <= enough) continue;
-        if (!(logit <= FLT_MAX)) /* a NaN, too, is not */
+        if (!(logit <= FLT_MAX)) /* also true for NaN */
             return status_fail(error, DSMOE_ERROR_NONFINITE, "the logit of token %" PRId64 " is %g",
                                i, (double)logit);
         if (logit > *largest) *largest = logit;

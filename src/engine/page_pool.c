@@ -1,5 +1,7 @@
-/* page_pool.c - the pages of an engine. Unused pages are a list from the oldest to the newest: those that
- * are not known come before all others, as nothing is lost with them. */
+/* page_pool.c - the pages of an engine.
+ *
+ * Unused pages are a list from the oldest to the newest. Pages that are not known come first, since nothing
+ * is lost with them. */
 #include "engine/page_pool.h"
 
 #include <assert.h>

@@ -1,9 +1,9 @@
 /* sampler.c - chooses the next token.
  *
- * Penalties and biases make scores of the logits. Then top-k, top-p and min-p each keep the tokens
- * that come first by falling score (equal scores by rising id), so that what is left is the shortest
- * of three beginnings of that order. The vocabulary is never sorted: heaps find the first of the
- * order, as many as the limits ask for. The last step draws one of those left, at the temperature. */
+ * Penalties and biases turn the logits into scores. Tokens are ordered by falling score (equal scores by
+ * rising id). top-k, top-p and min-p each keep a number of tokens at the beginning of that order, and the
+ * smallest number counts. The vocabulary is never sorted: heaps find as many of the first tokens as the
+ * limits need. The last step draws one of the remaining tokens at the temperature. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -18,15 +18,15 @@
 enum {
     VOCAB_MAX = 1 << 24,
     LAST_N_MAX = 1 << 24,
-    STREAM = 0x5a3b1e, /* of the random numbers: a seed may serve other purposes too */
+    STREAM = 0x5a3b1e, /* of the random numbers, as a seed may have other uses too */
 };
 
-/* Small enough that no finite logit becomes infinite: beside the largest float, the largest penalty
- * for 2^32 tokens and the largest bias are less than the rounding. */
+/* Small enough that no finite logit becomes infinite: the largest penalty for 2^32 tokens and the largest
+ * bias are less than the rounding error of the largest float. */
 static const double penalty_max = 100, bias_max = 1e6;
 
 typedef struct candidate {
-    double weight; /* e^(score - the largest score): the likeliest has 1 */
+    double weight; /* e^(score - largest score), which is 1 for the likeliest */
     float score;
     int32_t id;
 } candidate;
@@ -37,13 +37,13 @@ struct dsmoe_sampler {
     float *scores;          /* [vocab_size] after penalties and biases */
     candidate *candidates;  /* [vocab_size] */
     uint32_t *counts;       /* [vocab_size] how often the text has each token */
-    int32_t *recent;        /* [repeat_last_n] a ring: the last of prompt and text */
-    dsmoe_logit_bias *bias; /* [n_logit_bias] what options.logit_bias points to */
+    int32_t *recent;        /* [repeat_last_n] a ring: the last tokens of prompt and text */
+    dsmoe_logit_bias *bias; /* [n_logit_bias] copy of the list; options.logit_bias points here */
     int64_t n_recent, next_recent;
     uint64_t n_drawn;
 };
 
-/* ---- life ---------------------------------------------------------------------------------- */
+/* ---- creation ------------------------------------------------------------------------------ */
 
 dsmoe_sampler_options dsmoe_sampler_options_default(void)
 {
@@ -98,7 +98,7 @@ static dsmoe_status check_bias(const dsmoe_sampler_options *o, int64_t vocab_siz
             return status_fail(error, DSMOE_ERROR_ARGUMENT,
                                "logit_bias names token %" PRId32 ", outside 0 to %" PRId64, b->id,
                                vocab_size - 1);
-        if (!(b->bias <= bias_max)) /* a NaN, too, is not */
+        if (!(b->bias <= bias_max)) /* also true for NaN */
             return status_fail(error, DSMOE_ERROR_ARGUMENT,
                                "logit_bias of token %" PRId32 " is %g, not a number up to %g",
                                b->id, b->bias, bias_max);
@@ -106,7 +106,7 @@ static dsmoe_status check_bias(const dsmoe_sampler_options *o, int64_t vocab_siz
     return DSMOE_OK;
 }
 
-/* The layout begins with the struct itself, so that its address is the allocation's. */
+/* The struct comes first in the layout, so its address is that of the allocation. */
 static dsmoe_sampler *place_sampler(arena *a, const dsmoe_sampler_options *options,
                                     int64_t vocab_size)
 {
@@ -127,7 +127,7 @@ static dsmoe_sampler *place_sampler(arena *a, const dsmoe_sampler_options *optio
     return sampler;
 }
 
-/* The caller's list may be gone after the creation. */
+/* Copies the list, since the caller's may not exist after the creation. */
 static void copy_bias(dsmoe_sampler *sampler)
 {
     const dsmoe_logit_bias *given = sampler->options.logit_bias;
@@ -199,7 +199,7 @@ void dsmoe_sampler_accept(dsmoe_sampler *sampler, int32_t token)
 
 /* ---- scores -------------------------------------------------------------------------------- */
 
-/* A token that occurred several times is penalised once: its score comes from its logit. */
+/* Scores are computed from logits, so a token that occurs several times is penalised only once. */
 static void penalise_recent(dsmoe_sampler *sampler, const float *logits)
 {
     float penalty = (float)sampler->options.repeat_penalty;
@@ -221,8 +221,8 @@ static void penalise_text(dsmoe_sampler *sampler)
                 (float)(sampler->scores[i] - presence - frequency * sampler->counts[i]);
 }
 
-/* Last, so that no penalty weakens a ban or a large bias. A logit that is NaN or inf is NaN with a
- * ban, too, and not hidden by it. */
+/* Biases come last, so that no penalty weakens a ban or a large bias. If a banned token's logit is NaN or
+ * inf, its score is NaN, so the ban does not hide the error. */
 static void add_bias(dsmoe_sampler *sampler)
 {
     for (int64_t i = 0; i < sampler->options.n_logit_bias; i++) {
@@ -239,18 +239,19 @@ static void make_scores(dsmoe_sampler *sampler, const float *logits)
     add_bias(sampler);
 }
 
-/* Whose fault it is that all scores are -inf: the model's, or what was asked of the sampler. */
+/* The error if all scores are -inf: caused by the model, or by the options of the sampler. */
 static dsmoe_status no_token_left(const dsmoe_sampler *sampler, const float *logits,
                                   dsmoe_error *error)
 {
     for (int64_t i = 0; i < sampler->vocab_size; i++)
         if (logits[i] > -INFINITY)
             return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                               "no token is left: logit_bias and penalties ban all that can come");
+                               "no token is left: logit_bias and penalties ban every token");
     return status_fail(error, DSMOE_ERROR_NONFINITE, "the logits of all tokens are -inf");
 }
 
-/* The likeliest token, the lowest of several. A score of -inf is a token that cannot come. */
+/* Finds the likeliest token; of several the one with the lowest id. A token with the score -inf cannot be
+ * chosen. */
 static dsmoe_status find_best(const dsmoe_sampler *sampler, const float *logits, int32_t *best,
                               dsmoe_error *error)
 {
@@ -258,7 +259,7 @@ static dsmoe_status find_best(const dsmoe_sampler *sampler, const float *logits,
     *best = -1;
     for (int64_t i = 0; i < sampler->vocab_size; i++) {
         float score = sampler->scores[i];
-        if (!(score <= FLT_MAX)) /* a NaN, too, is not */
+        if (!(score <= FLT_MAX)) /* also true for NaN */
             return status_fail(error, DSMOE_ERROR_NONFINITE, "the logit of token %" PRId64 " is %g",
                                i, (double)score);
         if (score > largest) {
@@ -282,7 +283,7 @@ typedef struct selection {
     int64_t n;
 } selection;
 
-/* What is on top of a heap: the first of its candidates in that order, or the last. */
+/* Whether the first or the last candidate in that order is on top of a heap. */
 typedef enum heap_top { FIRST_ON_TOP, LAST_ON_TOP } heap_top;
 
 static bool is_above(const candidate *a, const candidate *b, heap_top top)
@@ -290,7 +291,7 @@ static bool is_above(const candidate *a, const candidate *b, heap_top top)
     return top == FIRST_ON_TOP ? comes_before(a, b) : comes_before(b, a);
 }
 
-/* Lets the candidate at `i` sink to its place. */
+/* Moves the candidate at `i` down to its place. */
 static void sift_down(selection heap, int64_t i, heap_top top)
 {
     candidate moved = heap.at[i];
@@ -307,8 +308,8 @@ static void make_heap(selection heap, heap_top top)
     for (int64_t i = heap.n / 2 - 1; i >= 0; i--) sift_down(heap, i, top);
 }
 
-/* The first k of all tokens that can come. The heap's top is the one that the next better candidate
- * drives out; of equals the earlier stays. */
+/* The first k of all tokens that can be chosen. The top of the heap is the one that the next better candidate
+ * replaces; of equals the earlier stays. */
 static selection list_first(dsmoe_sampler *sampler, int64_t k)
 {
     const float *scores = sampler->scores;
@@ -326,8 +327,8 @@ static selection list_first(dsmoe_sampler *sampler, int64_t k)
     return s;
 }
 
-/* The first that together weigh `enough`, at least one of them. They are taken off the heap one by
- * one and put after what is left of it. */
+/* Keeps the first candidates whose weights add up to `enough`, at least one. They are taken off the heap one
+ * by one and put after the rest of it. */
 static selection keep_weight(selection s, double enough)
 {
     selection heap = s;
@@ -345,7 +346,7 @@ static selection keep_weight(selection s, double enough)
 
 /* ---- choosing ------------------------------------------------------------------------------ */
 
-/* Probabilities at temperature 1, but for a factor; returns their sum. */
+/* Sets the weights, which are probabilities at temperature 1 except for a factor. Returns their sum. */
 static double weigh(selection s, float largest)
 {
     double total = 0;
@@ -354,7 +355,7 @@ static double weigh(selection s, float largest)
     return total;
 }
 
-/* One of the selection at the sampler's temperature. */
+/* Draws one of the selection at the sampler's temperature, after min-p. */
 static int32_t draw(dsmoe_sampler *sampler, selection s, float largest)
 {
     const dsmoe_sampler_options *o = &sampler->options;
@@ -371,7 +372,7 @@ static int32_t draw(dsmoe_sampler *sampler, selection s, float largest)
     double target = (double)(bits >> 11) * 0x1p-53 * total;
     int64_t i = 0;
     for (; i < kept - 1 && target >= s.at[i].weight; i++) target -= s.at[i].weight;
-    while (s.at[i].weight == 0.0) i--; /* where rounding led past the last that can come */
+    while (s.at[i].weight == 0.0) i--; /* rounding may lead past the last with a weight */
     return s.at[i].id;
 }
 

@@ -1,11 +1,12 @@
-/* sequence.c - sequences and the pages they hold: growing, going back, sharing. */
+/* sequence.c - sequences and their pages: how they grow, are shortened, and share pages. */
 #include <string.h>
 
 #include "engine/engine.h"
 
 /* ---- pages ------------------------------------------------------------------------------------- */
 
-/* The last page, if it is not full, is about to be written to: others who see it keep it as it is. */
+/* Prepares the last page for writing, if it is not full. If other sequences share it, this one gets a
+ * copy. */
 static bool own_last_page(dsmoe_sequence *s)
 {
     page_pool *pool = &s->engine->pool;
@@ -49,7 +50,8 @@ void sequence_extend(dsmoe_sequence *s, const int32_t *tokens, int64_t n_tokens)
                            s->tokens + i * KV_PAGE);
 }
 
-/* The last page goes first: it is then the oldest, and a text's beginning outlives its end. */
+/* The last page is given back first. It is then the oldest, so the beginning of a text is kept longer than
+ * its end. */
 void sequence_cut(dsmoe_sequence *s, int64_t length)
 {
     s->length = length;
@@ -57,7 +59,7 @@ void sequence_cut(dsmoe_sequence *s, int64_t length)
         page_pool_give_back(&s->engine->pool, s->table[--s->n_pages]);
 }
 
-/* Takes up a page of someone else after the last, full one. */
+/* Appends an existing page to the table; all pages before it are full. */
 static void share_page(dsmoe_sequence *s, int32_t page, page_id id)
 {
     page_pool_share(&s->engine->pool, page);
@@ -98,7 +100,7 @@ dsmoe_status dsmoe_sequence_begin(dsmoe_engine *engine, const int32_t *tokens, i
     return dsmoe_sequence_begin_adapted(engine, tokens, n_tokens, NULL, sequence, error);
 }
 
-/* One token at least is left to be computed: its logits are what the caller is after. */
+/* At least one token is not taken from pages, because the caller needs its logits. */
 dsmoe_status dsmoe_sequence_begin_adapted(dsmoe_engine *engine, const int32_t *tokens,
                                           int64_t n_tokens, const double *scales,
                                           dsmoe_sequence **sequence, dsmoe_error *error)
@@ -153,7 +155,7 @@ void dsmoe_sequence_free(dsmoe_sequence *sequence)
     sequence->engine = NULL;
 }
 
-/* ---- asking ------------------------------------------------------------------------------------ */
+/* ---- information ------------------------------------------------------------------------------- */
 
 int64_t dsmoe_sequence_length(const dsmoe_sequence *sequence) { return sequence->length; }
 

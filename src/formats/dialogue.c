@@ -27,7 +27,7 @@ typedef struct string {
     size_t length;
 } string;
 
-/* A member; none if it is null. */
+/* A member of an object; NULL if it is missing or null. */
 static const json_node *member(const json_node *object, const char *key)
 {
     const json_node *node = json_node_member(object, key);
@@ -41,7 +41,7 @@ static dsmoe_status wrong_kind(const char *key, const char *wanted, const json_n
                        json_kind_name(json_node_kind(node)));
 }
 
-/* A member that must be a string if it is there. */
+/* Reads a member that must be a string if it is there. */
 static dsmoe_status read_string(const json_node *object, const char *key, string *s,
                                 dsmoe_error *error)
 {
@@ -53,7 +53,7 @@ static dsmoe_status read_string(const json_node *object, const char *key, string
     return DSMOE_OK;
 }
 
-/* A list that a key leads to, which is there. */
+/* Reads the list of a key that is known to be there. */
 static dsmoe_status read_list(const json_node *object, const char *key, const json_node **list,
                               dsmoe_error *error)
 {
@@ -85,7 +85,7 @@ static dsmoe_status add(builder *b, const char *role, string s, bool is_answer, 
     return DSMOE_OK;
 }
 
-/* A question is never to be learnt, nor is an answer of nothing. */
+/* Questions and empty answers are never learnt. */
 static dsmoe_status add_user(builder *b, string s, dsmoe_error *error)
 {
     return add(b, "user", s, false, error);
@@ -96,7 +96,7 @@ static dsmoe_status add_answer(builder *b, string s, dsmoe_error *error)
     return add(b, "assistant", s, s.length > 0, error);
 }
 
-/* The system's words at the top of a line, if there are any. */
+/* Adds the "system" message of a line, if there is one. */
 static dsmoe_status add_system(builder *b, const json_node *line, dsmoe_error *error)
 {
     string s;
@@ -104,7 +104,7 @@ static dsmoe_status add_system(builder *b, const json_node *line, dsmoe_error *e
     return s.length > 0 ? add(b, "system", s, false, error) : DSMOE_OK;
 }
 
-/* How a form calls roles, and where it puts them. */
+/* The keys and the names of roles in a form. */
 typedef struct message_form {
     const char *role, *text; /* keys */
     struct {
@@ -130,7 +130,7 @@ static const message_form sharegpt = {
     "system, human or gpt",
 };
 
-/* "mask" of a message: 1 if it is not to be learnt. */
+/* "mask" of a message: 1 if it must not be learnt. */
 static dsmoe_status read_mask(const json_node *node, bool *masked, dsmoe_error *error)
 {
     const json_node *mask = member(node, "mask");
@@ -171,7 +171,7 @@ static dsmoe_status read_message(builder *b, const json_node *node, const messag
                        role.text, form->expected);
 }
 
-/* The messages of a list; those of a prompt are not learnt. */
+/* Reads a list of messages. With `learns` false (a prompt) none of them is learnt. */
 static dsmoe_status read_messages(builder *b, const json_node *line, const char *key,
                                   const message_form *form, bool learns, dsmoe_error *error)
 {
@@ -188,7 +188,7 @@ static dsmoe_status read_messages(builder *b, const json_node *line, const char 
 
 /* ---- instructions -------------------------------------------------------------------------- */
 
-/* Instruction and input, with a line end between them. */
+/* Joins instruction and input with a line end between them. */
 static dsmoe_status join(dialogue *c, string a, string b, string *both, dsmoe_error *error)
 {
     size_t length;
@@ -207,7 +207,7 @@ static dsmoe_status join(dialogue *c, string a, string b, string *both, dsmoe_er
     return DSMOE_OK;
 }
 
-/* Pairs of question and answer that came before. */
+/* Reads the earlier pairs of question and answer. */
 static dsmoe_status read_history(builder *b, const json_node *line, dsmoe_error *error)
 {
     const json_node *list;
@@ -260,7 +260,7 @@ static dsmoe_status read_sharegpt(builder *b, const json_node *line, dsmoe_error
     return read_messages(b, line, "conversations", &sharegpt, true, error);
 }
 
-/* Two strings are texts as they are, two lists messages. */
+/* Two strings are plain texts; two lists are messages. */
 static dsmoe_status read_prompt(builder *b, const json_node *line, dsmoe_error *error)
 {
     const json_node *prompt = member(line, "prompt"), *completion = member(line, "completion");
@@ -291,7 +291,7 @@ static bool are_both(const json_node *const nodes[2], json_kind kind)
     return json_node_kind(nodes[0]) == kind && json_node_kind(nodes[1]) == kind;
 }
 
-/* Both after the same prompt, as texts. */
+/* Reads two answers to the same prompt, as plain texts. */
 static dsmoe_status read_plain_pair(builder *b, const json_node *line, dsmoe_error *error)
 {
     string prompt, answer;
@@ -309,7 +309,7 @@ static dsmoe_status read_plain_pair(builder *b, const json_node *line, dsmoe_err
     return DSMOE_OK;
 }
 
-/* What both begin with is not to be learnt. Returns how many messages that are. */
+/* Marks the messages that both begin with as not to be learnt. Returns their number. */
 static size_t mark_common(dialogue *c)
 {
     dialogue_message *chosen = c->messages, *rejected = c->messages + c->n_chosen;
@@ -352,10 +352,10 @@ static dsmoe_status read_preference(builder *b, const json_node *line, dsmoe_err
                        "messages");
 }
 
-/* ---- which one ----------------------------------------------------------------------------- */
+/* ---- the form of a line -------------------------------------------------------------------- */
 
 static const struct form {
-    const char *keys[2];                                                         /* that it needs */
+    const char *keys[2];                                                         /* required */
     dsmoe_status (*read)(builder *b, const json_node *line, dsmoe_error *error); /* NULL: a text */
 } forms[] = {
     {{"text"}, NULL},
@@ -380,7 +380,7 @@ static dsmoe_status find_form(const json_node *line, const struct form **found, 
         if (!has_keys(line, &forms[i])) continue;
         if (*found)
             return status_fail(error, DSMOE_ERROR_FORMAT,
-                               "\"%s\" and \"%s\" in one line: take out the one that is not to be "
+                               "\"%s\" and \"%s\" in one line: remove the one that must not be "
                                "learnt",
                                (*found)->keys[0], forms[i].keys[0]);
         *found = &forms[i];

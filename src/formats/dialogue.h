@@ -1,15 +1,16 @@
-/* dialogue.h - a line of JSON in the forms that data for fine-tuning come in:
+/* dialogue.h - a line of JSON in the usual forms of data for fine-tuning:
  *
  *   text            {"text": "…"}
  *   prompt          {"prompt": "…", "completion": "…"}, or lists of messages in place of the strings
  *   messages        {"messages": [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]}
  *   conversations   {"conversations": [{"from": "human", "value": "…"}, {"from": "gpt", "value": "…"}]}
  *   instruction     {"instruction": "…", "output": "…"}, with "input", "system" and "history" if need be
- *   preferences     {"prompt": "…", "chosen": "…", "rejected": "…"}, or lists of messages in place of the strings; without
- *                   a prompt, or with a string for one, two lists are whole conversations, whose common beginning it is
+ *   preferences     {"prompt": "…", "chosen": "…", "rejected": "…"}, or lists of messages in place of the
+ *                   strings; without a prompt, or with a string as prompt, the two lists are whole
+ *                   conversations, and their common beginning is the prompt
  *
- * The keys distinguish them; other keys are ignored. A line that is complete in two forms is refused, as only its
- * author knows which one is meant. null is the same as no value where none is needed. */
+ * The keys tell the forms apart; other keys are ignored. A line with the keys of two forms is refused, since
+ * only its author knows which one is meant. For optional keys, null is the same as no value. */
 #ifndef DSMOE_FORMATS_DIALOGUE_H
 #define DSMOE_FORMATS_DIALOGUE_H
 
@@ -17,24 +18,24 @@
 
 typedef struct dialogue_message {
     const char *role; /* "system", "user" or "assistant" */
-    const char *text; /* ended by a NUL, which is in no text */
+    const char *text; /* ends with a NUL and contains no other */
     size_t length;
-    bool is_answer; /* to be learnt: something that the assistant says, unless "mask" is 1 */
+    bool is_answer; /* to be learnt: a message of the assistant, unless its "mask" is 1 */
 } dialogue_message;
 
 typedef struct dialogue {
     dialogue_message *messages;
     size_t n_messages;
-    bool is_plain; /* a prompt and a completion, two texts without a frame around them */
-    /* Of a preference: so many messages are the prompt and what was chosen; the others are the prompt once more and
-     * what was rejected. 0: it is none. */
+    bool is_plain; /* a prompt and a completion: plain texts without a chat form around them */
+    /* In a preference, the first n_chosen messages are the prompt and the chosen answer. The others are the
+     * prompt again and the rejected answer. 0: not a preference. */
     size_t n_chosen;
-    char **joined; /* texts that are not in the line as they are */
+    char **joined; /* texts that were put together from several of the line */
     size_t n_joined;
 } dialogue;
 
-/* What a line holds: a text, or a conversation. Its texts live as long as the node. The conversation is to be freed,
- * also after a failure. */
+/* A line holds a text or a conversation. Its texts live as long as the JSON node. The caller must free the
+ * conversation, even after a failure. */
 typedef struct dialogue_line {
     const char *text; /* NULL: a conversation */
     size_t length;    /* of the text, or of all texts of the conversation */

@@ -1,4 +1,4 @@
-/* document_each.c - the documents of one file, in their order. */
+/* document_each.c - visits the documents of one file in order. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,8 @@ static dsmoe_status visit_line(const json_node *node, size_t number, document_vi
     return status;
 }
 
-/* What a visitor reports is its own; what is wrong with the line gets the line's number. */
+/* Tells the visitor's errors, which are passed on as they are, from errors in the line, which get the
+ * line's number. */
 typedef struct line_visit {
     document_visit_fn *visit;
     void *context;
@@ -61,7 +62,7 @@ static bool is_blank(const char *line, size_t length)
     return true;
 }
 
-/* The same for a line that may have bad bytes, which are replaced. */
+/* read_line() for a line that may have bad bytes, which are replaced. */
 static dsmoe_status read_bad_line(const char *line, size_t length, const char *path, size_t number,
                                   line_visit *v, dsmoe_error *error)
 {
@@ -145,7 +146,7 @@ dsmoe_status document_each(const document_source *source, document_visit_fn *vis
                   "%s: the file had %zu bytes and now has %zu; try again when no other program "
                   "writes to it",
                   source->path, source->size, file.size);
-    /* Bytes that are gone read as zeros: what is wrong with them is not the news. */
+    /* Lost pages read as zeros: report the loss, not what is wrong with the zeros. */
     if (!mapped_file_intact(&file)) status = mapped_file_lost(source->path, error);
     mapped_file_close(&file);
     return status;

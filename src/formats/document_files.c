@@ -1,4 +1,4 @@
-/* document_files.c - what was found at the paths of some data, in words. */
+/* document_files.c - describes in words which files were found as data. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ static const char *const reasons[DSMOE_N_LEFT_OUT] = {
     [DSMOE_LEFT_OUT_BINARY] = "not text",
     [DSMOE_LEFT_OUT_BAD_BYTES] = "not UTF-8 throughout",
     [DSMOE_LEFT_OUT_EMPTY] = "empty",
-    [DSMOE_LEFT_OUT_LINK] = "linked to nowhere or back",
+    [DSMOE_LEFT_OUT_LINK] = "behind broken or circular links",
     [DSMOE_LEFT_OUT_SPECIAL] = "not files",
     [DSMOE_LEFT_OUT_TWICE] = "found twice",
 };
@@ -42,7 +42,7 @@ __attribute__((format(printf, 2, 3))) static void put(line *l, const char *forma
     va_start(arguments, format);
     int n = vsnprintf(l->text + l->length, l->size - l->length, format, arguments);
     va_end(arguments);
-    /* Names of files end up here: keep it one printable line. */
+    /* The text contains names of files: keep it to one printable line. */
     for (; n > 0 && l->text[l->length]; l->length++)
         if ((unsigned char)l->text[l->length] < 0x20 || l->text[l->length] == 0x7f)
             l->text[l->length] = '?';

@@ -1,12 +1,12 @@
-/* document_part.c - the documents of one part of a split: what is learnt from, or what is held out. */
+/* document_part.c - visits the documents of one part of a split: the training text or the held-out text. */
 #include <string.h>
 
 #include "formats/document_split.h"
 #include "formats/token_shard.h"
 
-/* ---- where a document is cut --------------------------------------------------------------- */
+/* ---- the cut in a document ----------------------------------------------------------------- */
 
-/* Behind the first such byte in [from, to); `to` if there is none. */
+/* The offset after the first such byte in [from, to); `to` if there is none. */
 static size_t find_behind(const char *text, char byte, size_t from, size_t to)
 {
     const char *found = from < to ? memchr(text + from, byte, to - from) : NULL;
@@ -27,7 +27,7 @@ size_t document_cut(const char *text, size_t length, uint64_t held)
     return from;
 }
 
-/* The same in tokens. */
+/* document_cut() for a shard, in tokens. */
 static size_t cut_tokens(const document *d, uint64_t held, int32_t eos)
 {
     uint64_t n_held = held / (uint64_t)d->token_size;
@@ -46,12 +46,12 @@ typedef struct part_visit {
     document_part part;
     int32_t eos;
     uint64_t number; /* of the next document */
-    size_t held;     /* the first entry of split->held that is not before it */
+    size_t held;     /* index of the first entry of split->held not before that document */
     document_visit_fn *visit;
     void *context;
 } part_visit;
 
-/* The first entry that is not before a document. */
+/* The index of the first entry of split->held that is not before a document. */
 static size_t find_held(const document_split *split, uint64_t number)
 {
     size_t low = 0, high = split->n_held;
@@ -65,7 +65,7 @@ static size_t find_held(const document_split *split, uint64_t number)
     return low;
 }
 
-/* The part of a document from its beginning to `cut`, or from there on. */
+/* The part of a document before `cut` (for training) or after it (held out). */
 static document take_part(const document *d, document_part part, size_t cut)
 {
     document taken = *d;

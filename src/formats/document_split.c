@@ -9,15 +9,14 @@
 #include "formats/token_shard.h"
 
 enum {
-    STRETCH_MIN =
-        64, /* bytes at the end of a document; a stratum that owes less passes it on to the next */
-    STRETCH_LONG = 1024,      /* bytes that say something of a kind by themselves */
-    BETWEEN_LOOKS = 64 << 20, /* bytes between two looks at whether to stop */
+    STRETCH_MIN = 64,         /* bytes; a stratum that owes less passes the debt to the next */
+    STRETCH_LONG = 1024,      /* bytes that are enough to measure a kind of text by themselves */
+    BETWEEN_LOOKS = 64 << 20, /* bytes between two checks whether to stop */
 };
 static const uint64_t order_seed = 0x68656c642d6f7574u; /* the same for every run */
 static const int64_t most_documents = (int64_t)1 << 31;
 
-/* ---- how long the documents are ------------------------------------------------------------ */
+/* ---- the lengths of the documents ---------------------------------------------------------- */
 
 typedef struct measure {
     const document_watch *watch;
@@ -79,19 +78,19 @@ static dsmoe_status measure_all(measure *m, document_split *split, const documen
     return DSMOE_OK;
 }
 
-/* ---- which are chosen ---------------------------------------------------------------------- */
+/* ---- the choice ---------------------------------------------------------------------------- */
 
-/* Documents are chosen stratum by stratum: a kind is one, but kinds of few documents are one together, the
- * pool. Their long documents are not in it. */
+/* Documents are chosen stratum by stratum. A kind with enough documents is a stratum; the other kinds share
+ * one, the pool. Their long documents are taken out of it (take_long_ones). */
 enum { POOL = DOCUMENT_MAX_KINDS, N_STRATA };
 typedef struct strata {
-    unsigned char *of_document; /* the stratum of each */
-    uint32_t *documents;        /* of one stratum after the other */
+    unsigned char *of_document; /* the stratum of each document */
+    uint32_t *documents;        /* sorted by stratum */
     size_t begin[N_STRATA + 1];
 } strata;
 
-/* Whether a kind has so many documents that its share is a whole one. Beyond DOCUMENT_MAX_KINDS the rest
- * is one kind, which says nothing of its text. */
+/* Whether a kind has enough documents for its share to be at least one. "other", the rest beyond
+ * DOCUMENT_MAX_KINDS, is a mixture and goes into the pool. */
 static bool is_stratum(const document_list *list, int kind, uint64_t n_documents, double share)
 {
     bool is_rest = kind == DOCUMENT_MAX_KINDS - 1 && !strcmp(list->kinds[kind], "other");
@@ -112,8 +111,8 @@ static void enter_kinds(const strata *s, const document_split *split, const docu
     }
 }
 
-/* Takes documents out of the pool that are much longer than what it gives in all, and long enough to say
- * something by their own end: each goes to the stratum of its kind. Returns whether there were any. */
+/* Moves documents from the pool to the strata of their kinds if they are more than twice as long as all
+ * that the pool holds out and their own share is at least STRETCH_LONG. Returns whether any were moved. */
 static bool take_long_ones(const strata *s, const document_split *split, const document_list *list,
                            const uint64_t *lengths, double share)
 {
@@ -133,7 +132,7 @@ static bool take_long_ones(const strata *s, const document_split *split, const d
     return any;
 }
 
-/* The documents of each stratum. False without memory. */
+/* Sorts the documents by stratum. False if out of memory. */
 static bool make_strata(strata *s, const document_split *split, const document_list *list,
                         const uint64_t *lengths, double share)
 {
@@ -158,8 +157,8 @@ static void hold(document_split *split, uint64_t number, uint64_t length)
     split->held[split->n_held++] = (document_held){number, length};
 }
 
-/* Holds out what is wanted of one stratum; `owed` is what those before could not give, or gave too much,
- * and becomes that of the strata up to this one. */
+/* Holds out the share of one stratum. *owed is how many bytes the strata before it held out too few, or
+ * too many if negative; it is updated for this stratum. */
 static void choose_of_stratum(document_split *split, const uint64_t *lengths, const strata *s,
                               int stratum, double share, double *owed)
 {
@@ -168,7 +167,7 @@ static void choose_of_stratum(document_split *split, const uint64_t *lengths, co
     double total = 0, most = share > 0.5 ? share : 0.5;
     for (size_t i = 0; i < n; i++) total += (double)lengths[documents[i]];
     double wanted = share * total + *owed;
-    double left = wanted < most * total ? wanted : most * total; /* the rest is for others */
+    double left = wanted < most * total ? wanted : most * total; /* later strata give the rest */
     double slack = 0.1 * (left < total - left ? left : total - left);
     *owed = wanted - left;
     for (size_t i = 0; i < n && left >= 1; i++) {
@@ -182,7 +181,7 @@ static void choose_of_stratum(document_split *split, const uint64_t *lengths, co
     *owed += left;
 }
 
-/* A text too small for a stretch of any kind gives the end of its longest document. */
+/* If no stratum is large enough for a stretch, holds out the end of the longest document. */
 static void choose_any(document_split *split, const uint64_t *lengths, size_t n, double owed)
 {
     size_t longest = 0;

@@ -1,4 +1,4 @@
-/* document_text.c - which bytes are text, and what becomes of the others. */
+/* document_text.c - finding the bytes that are not text, and replacing them. */
 #include "formats/document_text.h"
 
 #include <stdint.h>
@@ -8,7 +8,7 @@
 #include "base/checked.h"
 #include "base/utf8.h"
 
-enum { LOOKED_AT = 8000 }; /* bytes at the start of a file, for a NUL */
+enum { LOOKED_AT = 8000 }; /* bytes at the start of a file that are searched for a NUL */
 static const double most_bad = 0.3;
 static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
 enum { REPLACEMENT = sizeof replacement - 1 };
@@ -18,7 +18,7 @@ size_t document_character(const unsigned char *text, size_t length)
     return text[0] ? utf8_character(text, length) : 0;
 }
 
-/* How many bytes from the start are text; eight at a time where all are ASCII. */
+/* The number of bytes at the start that are text. Tests eight at a time where all are ASCII. */
 static size_t good_length(const unsigned char *text, size_t length)
 {
     const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
@@ -72,7 +72,7 @@ char *document_replace_bad(const void *text, size_t length, size_t n_bad, size_t
         at += n;
         if (at == length) break;
         at++;
-        /* A mapped file that someone writes to may have more of them by now than were counted. */
+        /* If another program writes to the mapped file, it may now have more bad bytes than counted. */
         size_t width = n_bad > 0 ? REPLACEMENT : 1;
         memcpy(next, n_bad > 0 ? replacement : "?", width);
         next += width;

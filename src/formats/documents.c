@@ -1,4 +1,4 @@
-/* documents.c - finding the files to learn from, and what kinds of text they are. */
+/* documents.c - finds the files to learn from, and their kinds of text. */
 #include "formats/documents.h"
 
 #include <dirent.h>
@@ -14,13 +14,13 @@
 #include "formats/mapped_file.h"
 #include "formats/token_shard.h"
 
-enum { MAX_DEPTH = 64 }; /* of folders in folders; links cannot make it endless, bind mounts can */
+enum { MAX_DEPTH = 64 }; /* of nested folders; bind mounts could make it endless, links cannot */
 
 typedef struct finder {
     document_list *list;
     size_t capacity;
     file_set seen; /* files and folders that were reached */
-    bool is_eval;  /* what is found now is to be held out */
+    bool is_eval;  /* files found now are held out */
 } finder;
 
 static dsmoe_status no_memory(const char *path, dsmoe_error *error)
@@ -30,7 +30,7 @@ static dsmoe_status no_memory(const char *path, dsmoe_error *error)
 
 /* ---- kinds --------------------------------------------------------------------------------- */
 
-/* A file's name in a message or a chart: without suffix, and with ? for what cannot be printed. */
+/* A file's name for messages and charts: without suffix, and with ? for bytes that cannot be printed. */
 static char *kind_name(const char *name, bool is_folder)
 {
     char *kind = strdup(name);
@@ -53,8 +53,8 @@ static int find_kind(const document_list *list, const char *name)
     return -1;
 }
 
-/* The number of a kind, a new one if need be; -1 if there is no memory. Where there is no place for
- * one more, the last kind becomes "other" and takes all that follow. */
+/* The index of a kind, which is added if it is new; -1 if out of memory. If the list is full, the last
+ * kind becomes "other", and so do all further ones. */
 static int add_kind(document_list *list, const char *name)
 {
     int kind = find_kind(list, name);
@@ -79,7 +79,7 @@ static document_form form_of(const char *path)
     return DOCUMENT_TEXT;
 }
 
-/* Takes note of something that is not read. */
+/* Records a file that is not read. */
 static void leave_out(finder *f, const char *path, size_t size, dsmoe_left_out reason)
 {
     dsmoe_data_files *files = &f->list->files;
@@ -89,8 +89,8 @@ static void leave_out(finder *f, const char *path, size_t size, dsmoe_left_out r
         snprintf(files->first_left_out, sizeof files->first_left_out, "%s", path);
 }
 
-/* Why a text is not read; DSMOE_N_LEFT_OUT if it is. JSON lines are not binary by a look at their
- * bytes: a line that is none is an error when its turn comes. */
+/* Why a text is not read; DSMOE_N_LEFT_OUT if it is read. A .jsonl file is never taken for binary: a
+ * bad line is an error when it is parsed. */
 static dsmoe_left_out check_text(const mapped_file *file, document_form form, size_t n_bad,
                                  dsmoe_bad_bytes bad_bytes)
 {
@@ -101,8 +101,8 @@ static dsmoe_left_out check_text(const mapped_file *file, document_form form, si
                                                           : DSMOE_N_LEFT_OUT;
 }
 
-/* Looks into a file: why it is not read, or how many bad bytes it has. A .bin file that begins as a
- * shard must be one. */
+/* Finds why a file is not read, or how many bad bytes it has. A .bin file that begins like a shard must
+ * be a valid one. */
 static dsmoe_status look_into(const finder *f, const mapped_file *file, const char *path,
                               document_form form, dsmoe_left_out *reason, size_t *n_bad,
                               dsmoe_error *error)
@@ -163,7 +163,7 @@ static dsmoe_status add_source(finder *f, const char *path, document_form form, 
     return DSMOE_OK;
 }
 
-/* A regular file with something in it. */
+/* Adds a regular file that is not empty. */
 static dsmoe_status add_file(finder *f, const char *path, const char *kind, dsmoe_error *error)
 {
     document_form form = form_of(path);
@@ -238,7 +238,7 @@ static dsmoe_status names_read(const char *folder, name_list *list, dsmoe_error 
 static dsmoe_status add_folder(finder *f, const char *folder, const char *kind, int depth,
                                dsmoe_error *error);
 
-/* Whether a link leads to the folder it lies in, or to one above that: there would be no end. */
+/* Whether a link leads to its own folder or one above: following it would never end. */
 static bool leads_back(const char *link)
 {
     char *target = realpath(link, NULL), *name = strdup(link);
@@ -255,19 +255,20 @@ static bool leads_back(const char *link)
     return back;
 }
 
-/* Something that was reached before by another name is read once; but held-out text must not be learnt. */
+/* A file or folder that was reached before is read only once. If it must be held out, that is an error,
+ * since it may be learnt from. */
 static dsmoe_status pass_over(finder *f, const char *path, size_t size, dsmoe_error *error)
 {
     leave_out(f, path, size, DSMOE_LEFT_OUT_TWICE);
     if (!f->is_eval) return DSMOE_OK;
     return status_fail(
         error, DSMOE_ERROR_ARGUMENT,
-        "%s: cannot be held out, as it is already given, perhaps to learn from: a model must be "
-        "measured on other text",
+        "%s: cannot be held out, because it was already given, perhaps as training text: a model must "
+        "be measured on other text",
         path);
 }
 
-/* What an entry of a folder, or what its link leads to, is, and whether it is to be read. */
+/* Examines an entry of a folder, or the target of its link, and decides whether to read it. */
 static dsmoe_status examine(finder *f, const char *path, struct stat *info, bool *reads,
                             dsmoe_error *error)
 {
@@ -295,7 +296,7 @@ static dsmoe_status examine(finder *f, const char *path, struct stat *info, bool
     return DSMOE_OK;
 }
 
-/* One entry of a folder. Without a kind the folder is one that was given: the entry is the kind. */
+/* Adds an entry of a folder. `kind` is NULL in a given folder: then the entry's name is the kind. */
 static dsmoe_status add_entry(finder *f, const char *folder, const char *name, const char *kind,
                               int depth, dsmoe_error *error)
 {
@@ -356,7 +357,7 @@ static dsmoe_status add_given_folder(finder *f, const char *path, dsmoe_error *e
     return status;
 }
 
-/* A given path: unlike an entry of a folder it must be there, and be a file or a folder. */
+/* Adds a given path. Unlike an entry of a folder, it must exist and be a file or a folder. */
 static dsmoe_status add_given(finder *f, const char *path, dsmoe_error *error)
 {
     struct stat info;
@@ -386,7 +387,7 @@ static dsmoe_status nothing_found(const char *path, int n_paths, const document_
         error, DSMOE_ERROR_FORMAT,
         "%s%s: nothing to read: no text, no .jsonl and no shard of tokens (.bin)%s%s%s", path,
         n_paths > 1 ? " and the other paths" : "", *why ? "; " : "", why,
-        may_be_text ? "; if it is text in another encoding than UTF-8, keep its bad bytes" : "");
+        may_be_text ? "; if it is text in an encoding other than UTF-8, keep its bad bytes" : "");
 }
 
 dsmoe_status document_list_open(const char *const *paths, int n_paths, dsmoe_bad_bytes bad_bytes,
@@ -395,7 +396,7 @@ dsmoe_status document_list_open(const char *const *paths, int n_paths, dsmoe_bad
     return document_list_open_with_eval(paths, n_paths, NULL, 0, bad_bytes, list, error);
 }
 
-/* All files of some paths, of which there must be at least one. */
+/* Adds all files of some paths; there must be at least one file. */
 static dsmoe_status add_paths(finder *f, const char *const *paths, int n_paths, dsmoe_error *error)
 {
     size_t before = f->list->n_sources;

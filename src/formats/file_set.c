@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "base/hash.h"
 
-/* The slot of an identity: where it is, or where it would go. */
+/* The slot that holds an identity, or the free slot where it belongs. */
 static size_t find_slot(const file_identity *slots, size_t n_slots, uint64_t device,
                         uint64_t number)
 {

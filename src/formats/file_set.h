@@ -1,5 +1,5 @@
-/* file_set.h - a set of files and folders, each known by its device and its number there: one that is
- * reached by two names is in it once. */
+/* file_set.h - a set of files and folders, identified by device and inode number: a file with two names is
+ * in it once. */
 #ifndef DSMOE_FORMATS_FILE_SET_H
 #define DSMOE_FORMATS_FILE_SET_H
 
@@ -14,11 +14,11 @@ typedef struct file_identity {
 } file_identity;
 
 typedef struct file_set { /* zeros: an empty one */
-    file_identity *slots; /* [n_slots] a power of two, at most half of them used */
+    file_identity *slots; /* [n_slots], a power of two; at most half of them are used */
     size_t n_slots, count;
 } file_set;
 
-/* *added is false if it was there before. False if there is no memory. */
+/* *added is false if the set had it before. Returns false if out of memory. */
 bool file_set_add(file_set *set, const struct stat *info, bool *added);
 void file_set_free(file_set *set); /* allowed on zeros */
 

@@ -29,7 +29,7 @@ static dsmoe_status out_of_memory(const char *path, dsmoe_error *error)
 
 /* ---- names on the disk ----------------------------------------------------------------------- */
 
-/* A file system that cannot sync a folder says EINVAL: there is nothing more to do. */
+/* A file system that cannot sync a folder returns EINVAL; that is not a failure. */
 dsmoe_status folder_sync(const char *path, dsmoe_error *error)
 {
     int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -40,7 +40,7 @@ dsmoe_status folder_sync(const char *path, dsmoe_error *error)
     return synced ? DSMOE_OK : fail(path, "sync", reason, error);
 }
 
-/* The path without its last name, "" if there is nothing else; in memory to free(). */
+/* The path without its last name; "" if nothing is left. The caller frees it. */
 static char *parent_of(const char *path)
 {
     char *parent = strdup(path);
@@ -99,7 +99,7 @@ dsmoe_status folder_make(const char *path, dsmoe_error *error)
     return status;
 }
 
-/* Cuts the last name off a path; what is left is "" if there was no other. */
+/* Cuts the last name off a path, with the slashes before it. Leaves "" if there was no other name. */
 static void cut_name(char *path)
 {
     size_t length = strlen(path);
@@ -129,7 +129,7 @@ void folder_unmake(const char *path, const char *made)
     free(at);
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- listing --------------------------------------------------------------------------------- */
 
 dsmoe_status folder_each(const char *path, folder_visit_fn *visit, void *context,
                          dsmoe_error *error)
@@ -147,7 +147,7 @@ dsmoe_status folder_each(const char *path, folder_visit_fn *visit, void *context
     return reason ? fail(path, "read", reason, error) : DSMOE_OK;
 }
 
-/* Whether it is one of the owner's names, whole or as a partial_file. */
+/* Whether a name is one of the owner's, with or without the suffix of a partial_file. */
 static bool is_owned(folder_owns_fn *owns, const char *name)
 {
     size_t length = strlen(name), n = sizeof partial_suffix - 1;
@@ -159,7 +159,7 @@ static bool is_owned(folder_owns_fn *owns, const char *name)
     return owned;
 }
 
-/* The first name in a folder that is the owner's, or that is not. */
+/* A search for the first name in a folder that is the owner's (wants_owned) or is not. */
 typedef struct name_search {
     folder_owns_fn *owns;
     bool wants_owned;
@@ -183,7 +183,7 @@ bool folder_holds_only(const char *path, folder_owns_fn *owns)
     return none;
 }
 
-/* ---- taking away ----------------------------------------------------------------------------- */
+/* ---- removing -------------------------------------------------------------------------------- */
 
 static dsmoe_status remove_file(const char *folder, const char *name, dsmoe_error *error)
 {
@@ -197,7 +197,7 @@ static dsmoe_status remove_file(const char *folder, const char *name, dsmoe_erro
     return status;
 }
 
-/* One after the other, as removing what is being listed has no defined order. */
+/* Lists the folder again for each file, since removing files while listing is not well defined. */
 dsmoe_status folder_remove(const char *path, folder_owns_fn *owns, dsmoe_error *error)
 {
     for (;;) {
@@ -223,12 +223,11 @@ bool folder_link(const char *folder, const char *name, const char *target)
     if (asprintf(&fresh, "%s/.%s%s", folder, name, partial_suffix) < 0) fresh = NULL;
     if (!path || !fresh) goto done;
     if (lstat(path, &info) == 0 && !S_ISLNK(info.st_mode)) goto done; /* not ours */
-    unlink(fresh); /* left by someone who was interrupted here */
+    unlink(fresh); /* a process that was interrupted here may have left it */
     if (symlink(target, fresh) != 0) goto done;
     linked = rename(fresh, path) == 0;
     if (linked)
-        folder_sync(folder,
-                    NULL); /* a system that cannot sync a folder has nothing more to offer */
+        folder_sync(folder, NULL); /* a failure does not matter here */
     else
         unlink(fresh);
 done:
@@ -239,7 +238,7 @@ done:
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-enum { COPY_MAX_SIZE = 1 << 30 }; /* for what goes with a model, not for its weights */
+enum { COPY_MAX_SIZE = 1 << 30 }; /* for the small files of a model, not for its weights */
 
 static dsmoe_status copy_bytes(const char *from, const char *to, dsmoe_error *error)
 {

@@ -37,7 +37,7 @@ static dsmoe_status read_version(const gguf_part *part, gguf_cursor *cursor, dsm
     return DSMOE_OK;
 }
 
-/* Checks a file whole, bytes and size given, and fills keys and tensors. */
+/* Checks a whole file, whose bytes and size are set, and fills in keys and tensors. */
 static dsmoe_status read_part(gguf_part *part, dsmoe_error *error)
 {
     gguf_cursor cursor = {.path = part->path, .bytes = part->bytes, .size = part->size};
@@ -63,7 +63,7 @@ dsmoe_status gguf_part_open(gguf_part *part, const char *path, dsmoe_error *erro
         part->bytes = part->mapping.bytes;
         part->size = part->mapping.size;
         status = read_part(part, error);
-        /* What was read of a file that is no longer there may have been refused for anything. */
+        /* If pages were lost, that is the error, whatever the check found in their place. */
         if (!mapped_file_intact(&part->mapping)) status = mapped_file_lost(path, error);
     }
     if (status != DSMOE_OK) gguf_part_close(part);
@@ -88,7 +88,7 @@ static int compare_tensors(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* All tensors in one list, sorted; no name may be there twice. */
+/* Puts all tensors into one sorted list; no name may occur twice. */
 static dsmoe_status merge_tensors(gguf *file, dsmoe_error *error)
 {
     size_t n_tensors = 0;
@@ -116,7 +116,7 @@ static dsmoe_status merge_tensors(gguf *file, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* Takes the part over, opens the others if there are any. */
+/* Takes over the part and opens the other parts, if any. */
 static dsmoe_status gather(gguf *file, gguf_part *part, bool may_be_split, dsmoe_error *error)
 {
     size_t count = 1;
@@ -187,7 +187,7 @@ void gguf_close(gguf *file)
     free(file);
 }
 
-/* ---- questions ----------------------------------------------------------------------------- */
+/* ---- queries ------------------------------------------------------------------------------- */
 
 const char *gguf_path(const gguf *file) { return file->parts[0].path; }
 

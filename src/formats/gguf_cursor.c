@@ -1,4 +1,4 @@
-/* gguf_cursor.c - walks over the bytes of a GGUF file and never past their end. */
+/* gguf_cursor.c - walks over the bytes of a GGUF file, never past their end. */
 #include <string.h>
 
 #include "base/utf8.h"

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-/* Whether `path` is a file that begins as GGUF files do. One that cannot be read does not. */
+/* Whether `path` is a file that begins like a GGUF file. False if it cannot be read. */
 bool gguf_magic_at(const char *path);
 
 #endif

@@ -1,7 +1,6 @@
-/* gguf_metadata.c - the metadata of a GGUF file: checked by one walk over it, then found by name.
+/* gguf_metadata.c - the metadata of a GGUF file: checked in one walk, then looked up by name.
  *
- * A count or length of the file is compared with the bytes that are left before anything is done
- * with it. */
+ * Every count or length in the file is compared with the bytes that are left before it is used. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,7 @@
 
 enum { LENGTH_SIZE = 8 };
 
-/* What a value has at least. */
+/* The least size of a value in bytes. */
 static const struct {
     const char *name;
     size_t size;
@@ -184,7 +183,7 @@ const gguf_key *gguf_part_find(const gguf_part *part, const char *key)
     return bsearch(&wanted, part->keys, part->n_keys, sizeof wanted, compare_keys);
 }
 
-/* Finds a key; *there says whether it is, which only an optional one need not be. */
+/* Finds a key. *there is NULL if it is missing, which is an error unless `found` is given. */
 static dsmoe_status look_up(const gguf_part *part, const char *key, const gguf_key **there,
                             bool *found, dsmoe_error *error)
 {

@@ -1,9 +1,9 @@
-/* gguf_split.c - a model in several GGUF files that lie beside each other.
+/* gguf_split.c - a model in several GGUF files in one folder.
  *
- * Every part says in its metadata which of how many it is, and so does its name:
- * NAME-00002-of-00003.gguf has split.no 1 and split.count 3. The parts are looked for beside the
- * path that the user gave, be it a link or not; only a path without the form of such a name is
- * followed to the file it leads to. */
+ * Each part's metadata and name say which part it is, and of how many: NAME-00002-of-00003.gguf has
+ * split.no 1 and split.count 3. The other parts are looked for next to the path that the user gave,
+ * even if that is a link. Only a path that is not named like a part is followed to the file it leads
+ * to. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ enum { TAIL_LENGTH = sizeof "-00001-of-00001.gguf" - 1 };
 
 static void make_tail(char tail[TAIL_LENGTH + 1], size_t index, size_t count)
 {
-    /* The modulus says to the compiler what the limits say anyway. */
+    /* The modulus shows the compiler that the numbers fit; the limits ensure it anyway. */
     snprintf(tail, TAIL_LENGTH + 1, "-%05zu-of-%05zu.gguf", (index + 1) % 100000, count % 100000);
 }
 
@@ -44,7 +44,7 @@ static bool has_tail(const char *path, const char *tail)
     return length > TAIL_LENGTH && strcmp(path + length - TAIL_LENGTH, tail) == 0;
 }
 
-/* The path of part `index`, given that of another one; NULL without memory. */
+/* The path of part `index`, made from the path of another part; NULL if out of memory. */
 static char *sibling_path(const char *path, size_t index, size_t count)
 {
     char *sibling = strdup(path);
@@ -52,8 +52,8 @@ static char *sibling_path(const char *path, size_t index, size_t count)
     return sibling;
 }
 
-/* The path under which a part was opened, if it has the form of a part's name, else that of the
- * file it leads to, if that has. In memory to free(). */
+/* The path under which a part was opened, if it is named like a part; otherwise the path of the
+ * file that it leads to, which must be named like a part. The caller frees it. */
 static dsmoe_status find_name(const gguf_part *part, size_t index, size_t count, char **name,
                               dsmoe_error *error)
 {
@@ -86,7 +86,7 @@ static dsmoe_status read_number(const gguf_part *part, size_t count, size_t *ind
     return DSMOE_OK;
 }
 
-/* Whether a part is the one that its name says. */
+/* Checks that a part is the one that its name says. */
 static dsmoe_status check_part(const gguf_part *part, size_t index, size_t count,
                                dsmoe_error *error)
 {
@@ -139,7 +139,7 @@ dsmoe_status gguf_split_open(gguf *file, gguf_part *part, size_t count, dsmoe_er
     if (status == DSMOE_OK) status = find_name(part, index, count, &name, error);
     if (status == DSMOE_OK) status = open_parts(file, name, part, index, count, error);
     free(name);
-    gguf_part_close(part); /* where it was not taken over */
+    gguf_part_close(part); /* empty if `file` has taken it over */
     return status;
 }
 

@@ -1,15 +1,15 @@
 /* gguf_tensors.c - the descriptions of the tensors in a GGUF file, and where their data lies.
  *
- * Tensors lie in the order of their descriptions, each padded to the alignment: as llama.cpp does,
- * a file that has them elsewhere is refused, which excludes overlaps and gaps at once. What stands
- * after the last one is nobody's and no mistake. */
+ * Tensors must lie in the order of their descriptions, each padded to the alignment. Like llama.cpp,
+ * this refuses any other file, which excludes overlaps as well as gaps. Bytes after the last tensor
+ * are ignored. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/checked.h"
 #include "formats/gguf_parts.h"
 
-/* ---- types that this project does not have ------------------------------------------------- */
+/* ---- unsupported types --------------------------------------------------------------------- */
 
 /* Names of public types by their numbers, for messages. */
 static const char *const foreign_types[] = {
@@ -68,7 +68,7 @@ static dsmoe_status read_shape(const gguf_part *part, gguf_cursor *cursor, gguf_
                            part->path, tensor->name, n_dims, cursor->at - 4, GGUF_MAX_DIMS);
     tensor->n_dims = (int)n_dims;
     for (int i = 0; i < GGUF_MAX_DIMS; i++) tensor->shape[i] = 1;
-    for (uint32_t i = n_dims; i-- > 0;) { /* the file begins with the fastest */
+    for (uint32_t i = n_dims; i-- > 0;) { /* the file has the fastest dimension first */
         uint64_t length;
         if (!gguf_cursor_u64(cursor, &length)) return cut_short(cursor, tensor, error);
         if (length == 0 || length > INT64_MAX)
@@ -80,7 +80,7 @@ static dsmoe_status read_shape(const gguf_part *part, gguf_cursor *cursor, gguf_
     return DSMOE_OK;
 }
 
-/* The size in bytes from shape and type. */
+/* Computes the size in bytes from shape and type. */
 static dsmoe_status measure(const gguf_part *part, gguf_tensor *tensor, dsmoe_error *error)
 {
     const dtype_info *type = &dtype_table[tensor->type];
@@ -88,8 +88,7 @@ static dsmoe_status measure(const gguf_part *part, gguf_tensor *tensor, dsmoe_er
     if (row % type->block != 0)
         return status_fail(
             error, DSMOE_ERROR_FORMAT,
-            "%s: tensor '%s' has rows of %lld numbers, which blocks of %d (%s) do not "
-            "divide",
+            "%s: tensor '%s' has rows of %lld numbers, which must be a multiple of %d (%s)",
             part->path, tensor->name, (long long)row, type->block, type->name);
     int64_t numbers = 1, size;
     bool fits = true;
@@ -107,8 +106,8 @@ static dsmoe_status measure(const gguf_part *part, gguf_tensor *tensor, dsmoe_er
     return DSMOE_OK;
 }
 
-/* Where the tensor's data must begin, and after it where the next one's must, counted from the
- * first byte of data. */
+/* Checks that the tensor's data begins at *end, then moves *end to where the next one must begin.
+ * Offsets count from the first byte of data. */
 static dsmoe_status check_offset(const gguf_part *part, const gguf_tensor *tensor, uint64_t offset,
                                  size_t alignment, size_t *end, dsmoe_error *error)
 {
@@ -150,7 +149,7 @@ static dsmoe_status read_tensor(gguf_part *part, gguf_cursor *cursor, size_t ind
     return check_offset(part, tensor, offset, alignment, end, error);
 }
 
-/* ---- all of them --------------------------------------------------------------------------- */
+/* ---- all tensors --------------------------------------------------------------------------- */
 
 static dsmoe_status read_alignment(const gguf_part *part, size_t *alignment, dsmoe_error *error)
 {
@@ -171,7 +170,7 @@ static dsmoe_status read_alignment(const gguf_part *part, size_t *alignment, dsm
     return DSMOE_OK;
 }
 
-/* Gives every tensor its place after the padding at the cursor. */
+/* Points every tensor to its data, which begins after the padding at the cursor. */
 static dsmoe_status place_data(gguf_part *part, const gguf_cursor *cursor, size_t alignment,
                                dsmoe_error *error)
 {

@@ -1,8 +1,8 @@
 /* gguf_writer.c - a GGUF file written front to back.
  *
- * Metadata and descriptions of tensors grow in memory, each in the form they have in the file, and
- * are written before the first byte of data. The limits are those of the reader: what is written
- * here can be read here. */
+ * Metadata and descriptions of tensors are collected in memory, in the form they have in the file,
+ * and written before the first byte of data. The limits are the reader's, so it can read every file
+ * written here. */
 #include "formats/gguf_writer.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 enum { VERSION = 3 };
 
-/* Names by their hashes, to see that none comes twice. */
+/* The hashes of names, to find duplicates. */
 typedef struct name_set {
     uint64_t *slots; /* 0: free */
     size_t n, capacity;
@@ -34,11 +34,11 @@ typedef struct section {
 struct gguf_writer {
     partial_file file;
     section metadata, tensors;
-    size_t *sizes; /* of the tensors in bytes */
+    size_t *sizes; /* bytes of each tensor */
     size_t capacity;
     size_t declared;     /* bytes of all tensors */
     size_t offset;       /* of the next tensor in the data */
-    size_t next, inside; /* the tensor that is being written and how much of it was */
+    size_t next, inside; /* the tensor being written, and its bytes written so far */
     bool begun;          /* the header is written: nothing more can be declared */
     dsmoe_error problem; /* the first thing that went wrong; the file can no longer be completed */
 };
@@ -119,16 +119,16 @@ void gguf_writer_abandon(gguf_writer *writer)
     free(writer);
 }
 
-/* ---- what went wrong ----------------------------------------------------------------------- */
+/* ---- problems ------------------------------------------------------------------------------ */
 
-/* The problem that is kept, if there is one. */
+/* Reports the problem that is kept, if any. */
 static dsmoe_status report(const gguf_writer *writer, dsmoe_error *error)
 {
     if (writer->problem.status == DSMOE_OK) return DSMOE_OK;
     return status_fail(error, writer->problem.status, "%s", writer->problem.message);
 }
 
-/* Reserves a name in a section; a failure is kept. */
+/* Reserves a name in a section. A failure is kept in `problem`. */
 static dsmoe_status claim_name(gguf_writer *writer, section *s, const char *what, const char *name,
                                size_t longest)
 {
@@ -163,7 +163,7 @@ static void put_string(FILE *stream, const char *bytes, size_t length)
     fwrite(bytes, 1, length, stream);
 }
 
-/* Key and type; false if there is nothing to be written any more. */
+/* Writes key and type. False after a failure: then nothing more is written. */
 static bool begin_key(gguf_writer *writer, const char *key, gguf_type type)
 {
     if (writer->problem.status != DSMOE_OK) return false;
@@ -230,7 +230,7 @@ static size_t padding_behind(size_t size)
     return (GGUF_ALIGNMENT - size % GGUF_ALIGNMENT) % GGUF_ALIGNMENT;
 }
 
-/* The size in bytes; a failure is kept. */
+/* Computes the size in bytes. A failure is kept in `problem`. */
 static dsmoe_status measure(gguf_writer *writer, const char *name, dsmoe_dtype type, int n_dims,
                             const int64_t *shape, size_t *size)
 {
@@ -251,9 +251,8 @@ static dsmoe_status measure(gguf_writer *writer, const char *name, dsmoe_dtype t
     if (fits && shape[n_dims - 1] % info->block != 0)
         return status_fail(
             &writer->problem, DSMOE_ERROR_ARGUMENT,
-            "%s: tensor '%s' has rows of %lld numbers, which blocks of %d (%s) do not "
-            "divide",
-            path, name, (long long)shape[n_dims - 1], info->block, info->name);
+            "%s: tensor '%s' has rows of %lld numbers, which must be a multiple of %d (%s)", path,
+            name, (long long)shape[n_dims - 1], info->block, info->name);
     int64_t end;
     if (!fits || !checked_add_i64((int64_t)writer->offset, bytes, &end) ||
         end > INT64_MAX - GGUF_ALIGNMENT)

@@ -1,9 +1,8 @@
 /* gguf_writer.h - a GGUF file written front to back, without holding it in memory.
  *
- * Metadata and tensors are declared first, in the order in which they will lie in the file; then
- * the bytes of the tensors follow in that order in pieces of any size. The padding between tensors
- * is the writer's business. The file appears under its name only when it is complete and synced
- * (see partial_file.h). */
+ * Metadata and tensors are declared first, in the order that they will have in the file; then the
+ * bytes of the tensors follow in that order in pieces of any size. The writer adds the padding between
+ * tensors. The file appears under its name only when it is complete and synced (see partial_file.h). */
 #ifndef DSMOE_FORMATS_GGUF_WRITER_H
 #define DSMOE_FORMATS_GGUF_WRITER_H
 
@@ -13,8 +12,8 @@ typedef struct gguf_writer gguf_writer;
 
 dsmoe_status gguf_writer_create(const char *path, gguf_writer **writer, dsmoe_error *error);
 
-/* Metadata, before the first byte of data. The first thing that goes wrong (no memory, a key twice)
- * is kept, and reported by the next function that returns a status: so metadata reads as a list. */
+/* Metadata; call before the first byte of data. The first failure (out of memory, a key twice) is kept
+ * and reported by the next function that returns a status, so these calls need no checks. */
 void gguf_writer_u32(gguf_writer *writer, const char *key, uint32_t value);
 void gguf_writer_f32(gguf_writer *writer, const char *key, float value);
 void gguf_writer_bool(gguf_writer *writer, const char *key, bool value);
@@ -22,13 +21,13 @@ void gguf_writer_string(gguf_writer *writer, const char *key, const char *bytes,
 void gguf_writer_i32_array(gguf_writer *writer, const char *key, const int32_t *values, size_t n);
 void gguf_writer_strings(gguf_writer *writer, const char *key, const gguf_string *values, size_t n);
 
-/* Before the first byte of data. `shape` is slowest first. */
+/* Call before the first byte of data. `shape` begins with the slowest dimension. */
 dsmoe_status gguf_writer_declare(gguf_writer *writer, const char *name, dsmoe_dtype type,
                                  int n_dims, const int64_t *shape, dsmoe_error *error);
 /* Bytes of all declared tensors together, without padding: for progress bars. */
 size_t gguf_writer_data_size(const gguf_writer *writer);
 
-/* The next bytes of data, in the order of declaration. A call may not go past the end of a
+/* Writes the next bytes of data, in the order of declaration. A call must not go past the end of a
  * tensor. */
 dsmoe_status gguf_writer_write(gguf_writer *writer, const void *bytes, size_t size,
                                dsmoe_error *error);

@@ -1,4 +1,4 @@
-/* json.c - the one place that knows jansson: a json_node is its json_t behind another name. */
+/* json.c - the only file that uses jansson: a json_node is a json_t under another name. */
 #include "formats/json.h"
 
 #include <assert.h>
@@ -20,8 +20,8 @@ enum {
 static json_t *to_jansson(const json_node *node) { return (json_t *)node; }
 static json_node *from_jansson(json_t *value) { return (json_node *)value; }
 
-/* What the parser must not be given: nesting and sizes it would only refuse after paying for them,
- * and the NUL byte, which jansson skips between tokens. The text need not be valid JSON. */
+/* Refuses what the parser must not get: nesting and sizes that cost too much before jansson refuses
+ * them, and NUL bytes, which jansson skips between tokens. The text need not be valid JSON. */
 static dsmoe_status check_structure(const char *text, size_t length, const char *source,
                                     dsmoe_error *error)
 {
@@ -87,7 +87,7 @@ dsmoe_status json_node_parse_nul(const char *text, size_t length, const char *so
     return parse(text, length, source, JSON_ALLOW_NUL, node, error);
 }
 
-/* The parser knows of one line only, so it calls each "line 1". */
+/* The parser gets one line at a time, so it calls each "line 1". */
 static const char *without_line(char *message)
 {
     static const char one[] = "line 1, ";
@@ -105,7 +105,7 @@ dsmoe_status json_line_parse(const char *line, size_t length, bool allows_nul, j
     return status_fail(error, status, "%s", without_line(reason.message));
 }
 
-/* Digits from text[at] on that no int64 may hold, and that no point or exponent follows. */
+/* Whether the digits at text[at] may be too many for int64, with no point or exponent after them. */
 static bool is_wide_integer(const char *text, size_t length, size_t at, size_t *end)
 {
     enum { SAFE_DIGITS = 18 };
@@ -113,7 +113,8 @@ static bool is_wide_integer(const char *text, size_t length, size_t at, size_t *
     return *end - at > SAFE_DIGITS && (*end == length || !strchr(".eE", text[*end]));
 }
 
-/* Gives wide integers an exponent, by which they are reals. A copy to be freed; NULL without memory. */
+/* A copy of the text in which wide integers have an exponent, which makes them reals. The caller frees it.
+ * NULL if out of memory. */
 static char *widen_integers(const char *text, size_t length, size_t *widened)
 {
     static const char exponent[] = "e0";

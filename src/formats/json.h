@@ -25,18 +25,18 @@ typedef struct json_node json_node;
 /* `source` names the text in messages (a file's path). */
 dsmoe_status json_node_parse(const char *text, size_t length, const char *source, json_node **node,
                              dsmoe_error *error);
-/* The same of a text that may hold integers beyond int64, which become reals: public tools write
+/* Like json_node_parse, but integers beyond int64 are allowed and become reals: public tools write
  * 10^30 for "no limit". */
 dsmoe_status json_node_parse_wide(const char *text, size_t length, const char *source,
                                   json_node **node, dsmoe_error *error);
-/* The same of a text whose strings may hold "\u0000". */
+/* Like json_node_parse, but strings may hold "\u0000". */
 dsmoe_status json_node_parse_nul(const char *text, size_t length, const char *source,
                                  json_node **node, dsmoe_error *error);
-/* One of JSON lines: messages name a column, and neither a file nor a line. With allows_nul
- * strings may hold "\u0000". */
+/* Parses one line of a JSON Lines file: messages name a column, but no file and no line. With
+ * allows_nul, strings may hold "\u0000". */
 dsmoe_status json_line_parse(const char *line, size_t length, bool allows_nul, json_node **node,
                              dsmoe_error *error);
-/* The whole file, at most `max_size` bytes. */
+/* Parses a whole file of at most `max_size` bytes. */
 dsmoe_status json_node_read(const char *path, size_t max_size, json_node **node,
                             dsmoe_error *error);
 /* Frees a tree; only its root may be given. NULL is allowed. */
@@ -45,18 +45,18 @@ void json_node_free(json_node *root);
 json_kind json_node_kind(const json_node *node);
 const char *json_kind_name(json_kind kind); /* "an integer", "a string", … for messages */
 
-/* The value of a node of that kind; calling them on another kind is a programmer's mistake. */
+/* The value of a node of that kind; calling these on another kind is a programming error. */
 bool json_node_bool(const json_node *node);
 int64_t json_node_integer(const json_node *node);
 double json_node_number(const json_node *node); /* integer or real */
 const char *json_node_string(const json_node *node, size_t *length);
 
-size_t json_node_count(const json_node *node); /* of an array's items or an object's members */
+size_t json_node_count(const json_node *node); /* items of an array or members of an object */
 const json_node *json_node_item(const json_node *array, size_t index);
 const json_node *json_node_member(const json_node *object, const char *key); /* NULL if absent */
 
-/* Whether two values are the same: all members and items, the order of members aside. An integer and
- * a real are not. */
+/* Whether two values are equal, with all their items and members; the order of members does not
+ * matter. An integer never equals a real. */
 bool json_node_same(const json_node *a, const json_node *b);
 
 /* Walks an object's members in the order of the text until `visit` fails. */

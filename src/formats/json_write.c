@@ -16,7 +16,7 @@ static void write_byte(FILE *text, unsigned char c)
     case '\r': fputs("\\r", text); break;
     case '\t': fputs("\\t", text); break;
     default:
-        if (c < 0x20 || c == 0x7f) /* the last one would delete on a terminal */
+        if (c < 0x20 || c == 0x7f) /* 0x7f would delete on a terminal */
             fprintf(text, "\\u%04x", c);
         else
             fputc(c, text);
@@ -56,7 +56,7 @@ void json_write_number(FILE *text, double number)
         snprintf(digits, sizeof digits, "%.*g", precision, number);
         if (strtod(digits, NULL) == number) break;
     }
-    /* What is not a digit, sign or exponent is the point of the locale, maybe of several bytes. */
+    /* Anything but a digit, sign or exponent is the locale's point, which may have several bytes. */
     for (const char *c = digits; *c;) {
         size_t length = strspn(c, "0123456789+-e");
         fwrite(c, 1, length, text);

@@ -18,7 +18,7 @@ static dsmoe_status map(mapped_file *file, const char *path, dsmoe_error *error)
                            strerror(errno));
     file->bytes = bytes;
     file->size = file->source.size;
-    /* Fewer page walks, where the file system has large pages. */
+    /* Fewer page walks, if the file system has large pages. */
     madvise(bytes, file->size, MADV_HUGEPAGE);
     file->guard = mapping_guard_add(file->bytes, file->size);
     if (!file->guard) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
@@ -36,7 +36,7 @@ dsmoe_status mapped_file_open(mapped_file *file, const char *path, dsmoe_error *
     return status;
 }
 
-/* A change of its name, its owner or who may read it does no harm. */
+/* A new name, owner or access mode of the file does no harm. */
 static bool is_unchanged(const regular_file *source)
 {
     struct stat now;
@@ -48,8 +48,8 @@ static bool is_unchanged(const regular_file *source)
 bool mapped_file_intact(const mapped_file *file)
 {
     if (!file->guard) return true;
-    /* Neither other bytes nor the end of the last page that is still there, which reads as zeros, raise
-     * a signal. */
+    /* No signal is raised for changed bytes, nor for the rest of the last page after a new end of the
+     * file, which reads as zeros. */
     if (!is_unchanged(&file->source)) mapping_guard_hit(file->guard);
     return !mapping_guard_was_hit(file->guard);
 }
@@ -63,7 +63,7 @@ dsmoe_status mapped_file_lost(const char *path, dsmoe_error *error)
 void mapped_file_close(mapped_file *file)
 {
     if (file->guard) {
-        mapping_guard_remove(file->guard); /* before its addresses can become another's */
+        mapping_guard_remove(file->guard); /* before another mapping can get its addresses */
         close(file->source.descriptor);
     }
     if (file->bytes) munmap((void *)file->bytes, file->size);

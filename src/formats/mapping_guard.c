@@ -1,9 +1,9 @@
 /* mapping_guard.c - a handler for SIGBUS and the list of mappings it knows.
  *
- * A signal handler may not wait for a lock, so the list has none. It is made of blocks of slots
- * that are never freed, only used again; a slot that is being changed has an odd version and is
- * passed over, which is right: the mapping of a thread that is in the handler stays as it is
- * meanwhile. */
+ * A signal handler must not wait for a lock, so the list has none. It consists of blocks of slots
+ * that are never freed, only reused. A slot that is being changed has an odd version, and the handler
+ * skips it. That is safe: the slot that a thread needs in the handler is not changed meanwhile, since
+ * the thread is using its mapping. */
 #include "formats/mapping_guard.h"
 
 #include <errno.h>
@@ -33,8 +33,8 @@ typedef struct guard_block {
 
 static guard_block first_block;
 
-/* What was there before this handler: the one that `latest` chooses. The other is free to be
- * written, so that a handler always reads a whole one. */
+/* saved[latest] is the action that was installed before this handler. The other entry may be written
+ * meanwhile, so that the handler never reads a half-written one. */
 static struct sigaction saved[2];
 static atomic_int latest;
 static atomic_uintptr_t page_size;
@@ -55,13 +55,13 @@ static mapping_guard *find_guard(uintptr_t address, uintptr_t *end)
     return NULL;
 }
 
-/* Puts zeros where the address lies, if a guard knows it. */
+/* If the address is in a guarded mapping, puts zeros from its page to the end of the mapping. */
 static bool heal(uintptr_t address)
 {
     uintptr_t end, page = address - address % page_size;
     mapping_guard *guard = find_guard(address, &end);
     if (!guard) return false;
-    guard->hit = true; /* first: no one may see the zeros and not know */
+    guard->hit = true; /* first, so that no thread sees zeros without the mark */
     void *zeros =
         mmap((void *)page, end - page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     return zeros != MAP_FAILED;
@@ -73,12 +73,12 @@ static void restore_default(int number)
     sigaction(number, &fatal, NULL);
 }
 
-/* Does what would have been done without this handler. What is no function is none whatever the flags
- * say. */
+/* Does what would have happened without this handler. SIG_DFL and SIG_IGN are not functions, whatever
+ * the flags say. */
 static void hand_on(int number, siginfo_t *info, void *context)
 {
     const struct sigaction *previous = &saved[latest];
-    bool sent = info->si_code <= 0; /* by a program, not by the processor */
+    bool sent = info->si_code <= 0; /* by a program, not raised by the processor */
     if (previous->sa_handler == SIG_IGN && sent) return;
     if (previous->sa_handler == SIG_DFL || previous->sa_handler == SIG_IGN) {
         restore_default(number);
@@ -100,16 +100,16 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
     if (!healed) hand_on(number, info, context);
 }
 
-/* Whether the handler may take the place of what is there now. Not that of one that came later and
- * that it does not know: that one may hand on to this one, and the two would call each other
- * without end. */
+/* Whether this handler may replace the present action. It must not replace an unknown handler that was
+ * installed later: that one may pass signals on to this one, and the two would call each other
+ * forever. */
 static bool may_replace(const struct sigaction *now, bool installed)
 {
     return !installed || now->sa_handler == SIG_DFL || now->sa_handler == SIG_IGN ||
            now->sa_handler == saved[latest].sa_handler;
 }
 
-/* False if the system refuses. */
+/* Installs the handler; false if the system refuses. */
 static bool put_in_place(const struct sigaction *now)
 {
     int other = !latest;
@@ -121,22 +121,22 @@ static bool put_in_place(const struct sigaction *now)
     return sigaction(SIGBUS, &ours, NULL) == 0;
 }
 
-/* One thread at a time: the process that has one in install(), or 0. A child of fork finds its parent
- * there if another thread was in it, which is not in the child and will never leave; it takes the place.
- * What that thread left half done is found and done again. */
+/* The process that has a thread in install(), or 0: one thread at a time may be there. After fork() the
+ * child may find its parent here. The parent's thread does not exist in the child and will never leave,
+ * so the child takes its place; install() then redoes what that thread left half done. */
 static atomic_int busy_process;
 
 static void wait_for_turn(void)
 {
     int self = (int)getpid(), busy = 0;
     while (!atomic_compare_exchange_strong(&busy_process, &busy, self)) {
-        if (busy != self) continue; /* a parent's: tried for next */
+        if (busy != self) continue; /* the parent's: the next try replaces it */
         busy = 0;
         sched_yield();
     }
 }
 
-/* The first time, and when a program has put back what was there before. */
+/* Installs the handler the first time, and again if a program has restored the earlier action. */
 static bool install(void)
 {
     static bool installed;
@@ -163,7 +163,7 @@ static mapping_guard *take_slot(guard_block *block)
     return NULL;
 }
 
-/* The block after another, made if there is none; NULL without memory. */
+/* The next block, allocated if there is none; NULL if out of memory. */
 static guard_block *block_behind(guard_block *block)
 {
     guard_block *next = block->next;

@@ -33,7 +33,7 @@ static bool is_still(const char *partial, int descriptor)
 static dsmoe_status open_partial(partial_file *file, const char *partial, dsmoe_error *error)
 {
     for (;;) {
-        /* A link of that name was not left behind by us: writing through it could hit anything. */
+        /* A link of that name is not ours: writing through it could overwrite any file. */
         file->descriptor = open(partial, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, (mode_t)0666);
         if (file->descriptor < 0) return fail(file, "create", errno, error);
         if (flock(file->descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
@@ -45,7 +45,7 @@ static dsmoe_status open_partial(partial_file *file, const char *partial, dsmoe_
     file->lock = fcntl(file->descriptor, F_DUPFD_CLOEXEC, 0);
     if (file->lock >= 0 && ftruncate(file->descriptor, 0) == 0) return DSMOE_OK;
     dsmoe_status status = fail(file, "create", errno, error);
-    unlink(partial); /* ours, as is the lock */
+    unlink(partial); /* ours, since we have the lock */
     return status;
 }
 
@@ -69,15 +69,15 @@ dsmoe_status partial_file_create(partial_file *file, const char *path, dsmoe_err
         partial_file_abandon(file);
         return status;
     }
-    file->partial = partial; /* from here on it is ours to remove */
+    file->partial = partial; /* from now on partial_file_abandon() removes it */
     return DSMOE_OK;
 }
 
 dsmoe_status partial_file_write(partial_file *file, const void *bytes, size_t size,
                                 dsmoe_error *error)
 {
-    /* Writes that end on these borders leave the file in the page cache in pages of this size, and
-     * a mapping of it then needs fewer page walks. */
+    /* If writes end on these borders, the page cache keeps the file in pages of this size, and a
+     * mapping of it needs fewer page walks. */
     const size_t huge_page = (size_t)1 << 21;
     const char *next = bytes;
     while (size > 0) {

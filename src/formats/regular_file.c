@@ -1,4 +1,4 @@
-/* regular_file.c - opening a file that is to be read whole. */
+/* regular_file.c - opens a file that will be read completely. */
 #include "formats/regular_file.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static dsmoe_status examine(regular_file *file, const char *path, dsmoe_error *e
 
 dsmoe_status regular_file_open(regular_file *file, const char *path, dsmoe_error *error)
 {
-    /* Without O_NONBLOCK a FIFO would block here until someone writes to it. */
+    /* Without O_NONBLOCK a FIFO would block here until another process writes to it. */
     *file = (regular_file){.descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
     if (file->descriptor < 0)
         return status_fail(error, DSMOE_ERROR_IO, "%s: cannot open the file: %s", path,

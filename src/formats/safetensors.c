@@ -1,5 +1,5 @@
-/* safetensors.c - opens a safetensors file and checks every rule of the format before anyone uses a
- * single offset of it. All of it is untrusted: numbers are compared before they are added. */
+/* safetensors.c - opens a safetensors file and checks every rule of the format before any of its
+ * offsets is used. All of it is untrusted: numbers are compared before they are added. */
 #include "formats/safetensors.h"
 
 #include <assert.h>
@@ -17,7 +17,7 @@ enum { LENGTH_SIZE = 8, MAX_HEADER_SIZE = 100000000 };
 
 struct safetensors {
     char *path;
-    mapped_file mapping; /* zero over bytes of the caller */
+    mapped_file mapping; /* zero if the bytes are the caller's */
     const unsigned char *bytes;
     size_t size;
     const char *text; /* the header without its padding */
@@ -101,7 +101,7 @@ static dsmoe_status read_dtype(const safetensors *file, const json_node *entry,
                        file->path, tensor->name, dtype);
 }
 
-/* An item that must be a whole number, not negative. */
+/* Reads an item that must be a non-negative integer. */
 static dsmoe_status read_natural(const safetensors *file, const char *name, const char *key,
                                  const json_node *item, int64_t *number, dsmoe_error *error)
 {
@@ -132,7 +132,7 @@ static dsmoe_status read_shape(const safetensors *file, const json_node *entry,
     for (size_t i = 0; i < n_dims; i++) {
         STATUS_TRY(read_natural(file, tensor->name, "shape", json_node_item(member, i),
                                 &tensor->shape[i], error));
-        /* A zero must not hide the overflow of its neighbours: someone will compute strides. */
+        /* A zero must not hide an overflow of the other dimensions: strides may be computed. */
         if (tensor->shape[i] == 0)
             empty = true;
         else
@@ -210,7 +210,7 @@ static dsmoe_status visit_entry(void *context, const char *key, const json_node 
 
 /* ---- the file ----------------------------------------------------------------------------- */
 
-/* Finds header and data, and that the header looks like one. */
+/* Finds header and data, and checks that the header looks like one. */
 static dsmoe_status find_header(safetensors *file, dsmoe_error *error)
 {
     const unsigned char *bytes = file->bytes;
@@ -247,8 +247,8 @@ static dsmoe_status find_header(safetensors *file, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* JSON has an integer -0, the format has no number with a sign: the last one that could slip in
- * once all negative numbers have been refused by name. */
+/* JSON allows the integer -0, but the format has no numbers with a sign. Other negative numbers have
+ * been refused before, with the tensor's name. */
 static dsmoe_status check_no_minus(const safetensors *file, dsmoe_error *error)
 {
     const char *text = file->text;
@@ -270,7 +270,7 @@ static int compare_places(const void *left, const void *right)
 {
     const safetensors_tensor *a = left, *b = right;
     if (a->data != b->data) return a->data < b->data ? -1 : 1;
-    return (a->size > b->size) - (a->size < b->size); /* an empty tensor fits before another */
+    return (a->size > b->size) - (a->size < b->size); /* empty tensors come before others */
 }
 
 static int compare_names(const void *left, const void *right)
@@ -279,7 +279,7 @@ static int compare_names(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* Leaves the tensors in the order of their place in the file. */
+/* Checks that tensors cover the data without gap or overlap. Leaves them sorted by their place. */
 static dsmoe_status check_tiling(safetensors *file, dsmoe_error *error)
 {
     qsort(file->tensors, file->n_tensors, sizeof *file->tensors, compare_places);
@@ -299,7 +299,7 @@ static dsmoe_status check_tiling(safetensors *file, dsmoe_error *error)
     }
     if (end < file->data_size)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: %zu bytes after the last tensor belong to none", file->path,
+                           "%s: %zu bytes after the last tensor belong to no tensor", file->path,
                            file->data_size - end);
     return DSMOE_OK;
 }
@@ -308,7 +308,7 @@ static dsmoe_status read_header(safetensors *file, dsmoe_error *error)
 {
     STATUS_TRY(find_header(file, error));
     STATUS_TRY(json_node_parse(file->text, file->text_size, file->path, &file->header, error));
-    /* '{' in front and a whole value: it is an object. */
+    /* A complete value that starts with '{' is an object. */
     size_t n_entries = json_node_count(file->header);
     file->tensors = calloc(n_entries + 1, sizeof *file->tensors); /* + 1: never of size 0 */
     if (!file->tensors)
@@ -347,14 +347,14 @@ dsmoe_status safetensors_open(const char *path, safetensors **file, dsmoe_error 
     mapped_file mapping;
     STATUS_TRY(mapped_file_open(&mapping, path, error));
     dsmoe_status status = safetensors_parse(mapping.bytes, mapping.size, path, file, error);
-    /* What was read of a file that is no longer there may have been refused for anything. */
+    /* If pages were lost, that is the error, whatever the check found in their place. */
     if (!mapped_file_intact(&mapping)) {
         safetensors_close(*file);
         *file = NULL;
         status = mapped_file_lost(path, error);
     }
     if (status == DSMOE_OK)
-        (*file)->mapping = mapping; /* which now ends with the file */
+        (*file)->mapping = mapping; /* safetensors_close() closes it */
     else
         mapped_file_close(&mapping);
     return status;
@@ -426,7 +426,7 @@ static float float_from_f16(uint16_t half)
     return float_from_bits(sign | wide << 23 | fraction << 13);
 }
 
-/* The fixed-size copy and the type known outside the loop make these loops fast enough. */
+/* The fixed-size copy, and a type that is constant over the loop, make this fast enough. */
 static float element_f32(const unsigned char *bytes, safetensors_dtype dtype)
 {
     uint16_t half;

@@ -1,9 +1,9 @@
-/* safetensors.h - a safetensors file, checked whole when opened and then used in place.
+/* safetensors.h - a safetensors file, checked completely when opened and then used in place.
  *
  * Form: header length (8 bytes, little-endian), header (JSON padded with spaces), data. After a
- * successful open every tensor lies inside the mapping, its size is that of its shape and type, and
- * the tensors tile the data without hole or overlap. Values are not looked at: a NaN is not an
- * error here, and of a 32 GB file only the header is read. */
+ * successful open every tensor lies inside the mapping, its size matches its shape and type, and
+ * the tensors cover the data without gap or overlap. Values are not looked at: a NaN is not an
+ * error here, and only the header of a 32 GB file is read. */
 #ifndef DSMOE_FORMATS_SAFETENSORS_H
 #define DSMOE_FORMATS_SAFETENSORS_H
 
@@ -40,23 +40,23 @@ typedef struct safetensors_tensor {
     int64_t shape[SAFETENSORS_MAX_DIMS];
     size_t n_elements; /* product of the shape */
     size_t size;       /* bytes */
-    /* In the mapping. It may be NOT aligned to the element, since a header has any length: take
-     * elements out with memcpy or the functions below, or ask safetensors_tensor_is_aligned. */
+    /* In the mapping. It may NOT be aligned to the element, since a header can have any length:
+     * read elements with memcpy or the functions below, or ask safetensors_tensor_is_aligned. */
     const unsigned char *data;
 } safetensors_tensor;
 
 typedef struct safetensors safetensors;
 
 dsmoe_status safetensors_open(const char *path, safetensors **file, dsmoe_error *error);
-/* The same over bytes that the caller keeps alive; `source` names them in messages. */
+/* The same for bytes that the caller keeps alive; `source` names them in messages. */
 dsmoe_status safetensors_parse(const unsigned char *bytes, size_t size, const char *source,
                                safetensors **file, dsmoe_error *error);
-/* Everything that came out of `file` ends here. NULL is allowed. */
+/* Invalidates everything obtained from `file`. NULL is allowed. */
 void safetensors_close(safetensors *file);
 
 const char *safetensors_path(const safetensors *file);
-/* Fails once the file changed (or a page of it could not be read) while it was in use:
- * numbers that were read since may be zeros instead (see mapped_file_open). */
+/* Fails if the file changed, or a page of it could not be read, while it was in use: numbers read
+ * since then may be wrong or zero (see mapped_file_open). */
 dsmoe_status safetensors_check_intact(const safetensors *file, dsmoe_error *error);
 size_t safetensors_mapped_size(const safetensors *file); /* bytes of the file */
 /* Tensors by index in [0, count), in the order of their names (as bytes). */
@@ -68,7 +68,8 @@ const char *safetensors_metadata(const safetensors *file, const char *key);
 
 const char *safetensors_dtype_name(safetensors_dtype dtype);
 size_t safetensors_dtype_size(safetensors_dtype dtype);
-/* The same type of weights: false if there is none; and the other way round, F32 for what is not a plain type. */
+/* The type of weights that equals a dtype, false if there is none; and the dtype for a type of weights,
+ * F32 for types that are not plain. */
 bool safetensors_dtype_as(safetensors_dtype from, dsmoe_dtype *to);
 safetensors_dtype safetensors_dtype_for(dsmoe_dtype type);
 

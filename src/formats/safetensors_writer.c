@@ -1,8 +1,8 @@
 /* safetensors_writer.c - a safetensors file written front to back.
  *
- * The header is text that grows with every declaration and is closed by the first byte of data. It
- * is padded so that the data begins on a cache line: a reader that maps the file finds tensors
- * aligned as far as their sizes keep them so. */
+ * The header is text that grows with every declaration until the first byte of data. It is padded so
+ * that the data begins on a cache line: a reader that maps the file then finds tensors aligned, if
+ * their sizes allow it. */
 #include "formats/safetensors_writer.h"
 
 #include <stdint.h>
@@ -131,7 +131,7 @@ dsmoe_status safetensors_writer_metadata(safetensors_writer *writer, const char 
     return DSMOE_OK;
 }
 
-/* Length and header in one text to free(), padded up to the data; NULL without memory. */
+/* Length and header in one text, padded up to the data. The caller frees it. NULL if out of memory. */
 static char *join_header(safetensors_writer *writer, size_t *size)
 {
     bool complete = fflush(writer->metadata) == 0 && !ferror(writer->metadata) &&
@@ -157,7 +157,8 @@ static char *join_header(safetensors_writer *writer, size_t *size)
     return bytes;
 }
 
-/* Names come from elsewhere: they must be UTF-8, and a reader's parser accepts no name twice. */
+/* Names come from other files: they must be UTF-8, and no name may occur twice, or no reader would
+ * accept the header. */
 static dsmoe_status check_header(const safetensors_writer *writer, const char *text, size_t length,
                                  dsmoe_error *error)
 {
@@ -215,7 +216,7 @@ dsmoe_status safetensors_writer_write(safetensors_writer *writer, const void *by
 
 dsmoe_status safetensors_writer_finish(safetensors_writer *writer, dsmoe_error *error)
 {
-    dsmoe_status status = write_data(writer, NULL, 0, error); /* the header of an empty file */
+    dsmoe_status status = write_data(writer, NULL, 0, error); /* at least the header */
     if (status == DSMOE_OK && writer->written < writer->declared)
         status = status_fail(error, DSMOE_ERROR_ARGUMENT,
                              "%s: only %zu of %zu declared bytes were written", writer->path,

@@ -72,7 +72,7 @@ static dsmoe_status read_total_size(const index_job *job, dsmoe_error *error)
                        json_kind_name(kind));
 }
 
-/* The tree is there. */
+/* Reads the parsed index. */
 static dsmoe_status read_tree(shard_index *index, const char *source, dsmoe_error *error)
 {
     index_job job = {index, source};

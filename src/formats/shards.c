@@ -1,9 +1,9 @@
 /* shards.c - opens the safetensors files of a checkpoint folder and merges their tensors.
  *
- * The folder may come from anywhere, so an index must not lead out of it: it names plain files, and
- * a file that is a symbolic link must end inside the folder. The one exception is the download
- * cache of the Hugging Face hub, where snapshots/REVISION/ holds links into blobs/ beside
- * snapshots/: such a folder may be opened where it lies. */
+ * The folder may come from anywhere, so an index must not lead out of it: it may name only plain
+ * files, and a symbolic link must lead to a file inside the folder. The one exception is the download
+ * cache of the Hugging Face hub, where snapshots/REVISION/ holds links into the blobs/ folder next to
+ * snapshots/. */
 #include "formats/shards.h"
 
 #include <errno.h>
@@ -28,11 +28,11 @@ struct shards {
     char folder[PATH_MAX]; /* without symbolic links */
     safetensors **files;
     size_t n_files;
-    shard_tensor *tensors; /* by name */
+    shard_tensor *tensors; /* sorted by name */
     size_t n_tensors;
 };
 
-/* ---- where a file lies -------------------------------------------------------------------- */
+/* ---- the place of a file ------------------------------------------------------------------ */
 
 static dsmoe_status find_folder(shards *set, const char *folder, dsmoe_error *error)
 {
@@ -48,7 +48,7 @@ static dsmoe_status find_folder(shards *set, const char *folder, dsmoe_error *er
 static bool exists(const char *path)
 {
     struct stat info;
-    return lstat(path, &info) == 0; /* a link that leads nowhere is there, and an error later */
+    return lstat(path, &info) == 0; /* a broken link counts, and is an error later */
 }
 
 static bool lies_below(const char *path, const char *folder)
@@ -123,7 +123,7 @@ static dsmoe_status merge_tensors(shards *set, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* ---- under an index ----------------------------------------------------------------------- */
+/* ---- files named by an index -------------------------------------------------------------- */
 
 /* Opens each file that the entries name, once. */
 static dsmoe_status open_files(shards *set, const char *folder, shard_index *index,
@@ -141,7 +141,7 @@ static dsmoe_status open_files(shards *set, const char *folder, shard_index *ind
     return DSMOE_OK;
 }
 
-/* Index and files must know the same tensors, of the same size together. */
+/* Index and files must have the same tensors, with the same total size. */
 static dsmoe_status check_index(const shards *set, const shard_index *index, const char *path,
                                 dsmoe_error *error)
 {
@@ -195,7 +195,7 @@ static dsmoe_status open_indexed(shards *set, const char *folder, const char *pa
     return status;
 }
 
-/* As the public loader does, takes the single file where both are there. */
+/* Takes the single file if both are there, as the public loader does. */
 static dsmoe_status open_folder(shards *set, const char *folder, dsmoe_error *error)
 {
     STATUS_TRY(find_folder(set, folder, error));

@@ -72,8 +72,8 @@ dsmoe_status token_shard_parse(const void *bytes, size_t size, const char *sourc
                        source, n_tokens, token_size, room);
 }
 
-/* The search goes block by block, and through a block without a branch: such a loop uses vector
- * instructions, and nearly always there is nothing to find. */
+/* Searches piece by piece (BLOCK tokens), each without branches: such a loop uses vector instructions,
+ * and there is nearly always nothing to find. */
 size_t token_shard_find_above(const token_shard *shard, int64_t vocab_size)
 {
     enum { BLOCK = 4096 };

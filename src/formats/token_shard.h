@@ -23,16 +23,16 @@ typedef struct token_shard {
     int token_size; /* 2 or 4 bytes */
 } token_shard;
 
-/* Whether the bytes begin as such a file does. */
+/* Whether the bytes begin like a shard. */
 bool token_shard_has_magic(const void *bytes, size_t size);
-/* The whole file: the count must fit its size exactly. `source` names it in messages. */
+/* Parses a whole file: the count must fit its size exactly. `source` names it in messages. */
 dsmoe_status token_shard_parse(const void *bytes, size_t size, const char *source,
                                token_shard *shard, dsmoe_error *error);
-/* The header only, of a file that may go on after its tokens. */
+/* Parses only the header, of a file that may hold more after its tokens. */
 dsmoe_status token_shard_parse_head(const void *bytes, size_t size, const char *source,
                                     token_shard *shard, dsmoe_error *error);
 
-/* Any 32 bits may come out where tokens have four bytes. */
+/* Can return any 32-bit number if tokens have four bytes. */
 static inline uint32_t token_shard_token(const token_shard *shard, size_t index)
 {
     if (shard->token_size == 2) {
@@ -45,16 +45,16 @@ static inline uint32_t token_shard_token(const token_shard *shard, size_t index)
     return token;
 }
 
-/* The number of the first token that is not below vocab_size; n_tokens if all are. */
+/* The index of the first token that is not below vocab_size; n_tokens if there is none. */
 size_t token_shard_find_above(const token_shard *shard, int64_t vocab_size);
 
 /* Bytes that tokens below vocab_size need. */
 static inline int token_shard_size_for(int64_t vocab_size) { return vocab_size <= 65536 ? 2 : 4; }
 void token_shard_fill_header(unsigned char header[TOKEN_SHARD_HEADER_SIZE], int token_size,
                              int32_t n_tokens);
-/* n tokens as they lie in a file, n * token_size bytes. */
+/* Writes n tokens to `out` as in a file: n * token_size bytes. */
 void token_shard_pack(const int32_t *tokens, size_t n, int token_size, unsigned char *out);
-/* A whole file, which appears when it is complete; every token must be below vocab_size. */
+/* Writes a whole file, which appears only when it is complete. Every token must be below vocab_size. */
 dsmoe_status token_shard_write(const char *path, const int32_t *tokens, size_t n_tokens,
                                int64_t vocab_size, dsmoe_error *error);
 

@@ -8,7 +8,7 @@
 
 #include "formats/regular_file.h"
 
-/* All of the file's bytes, or an error: one that has become shorter is not what it was opened as. */
+/* Reads all of the file's bytes. It is an error if the file has become shorter since it was opened. */
 static dsmoe_status read_all(int descriptor, char *bytes, size_t size, const char *path,
                              dsmoe_error *error)
 {

@@ -1,7 +1,8 @@
 /* avx2.c - kernels for AVX2, FMA and F16C: 16 registers of 8 floats.
  *
- * Tile 6×16: 12 sums, 2 registers of b, 1 broadcast a: 8 loads for 12 multiply-adds, which keeps
- * two of them a cycle busy behind a latency of 4 as long as the loads hit the first-level cache. */
+ * The tile is 6×16: 12 registers of sums, 2 of b and 1 of a broadcast a. That is 8 loads for 12
+ * multiply-adds, enough for two multiply-adds a cycle with a latency of 4, as long as the loads hit the
+ * first-level cache. */
 #include "kernels/avx2.h"
 
 #include <string.h>
@@ -16,9 +17,8 @@ enum {
 
 /* ---- packing ------------------------------------------------------------------------------- */
 
-/* The first four columns of eight rows, transposed: column[k] holds element k of each row, given
- * rows that lie four apart in the halves of a register, which leaves only shuffles within 128 bits.
- */
+/* Transposes the first four columns of eight rows: column[k] becomes element k of each row. r[i] holds row i
+ * in its lower and row i + 4 in its upper half, so that only shuffles within 128 bits are needed. */
 INLINE void transpose(__m256 column[4], const __m256 r[4])
 {
     __m256 low01 = _mm256_unpacklo_ps(r[0], r[1]), high01 = _mm256_unpackhi_ps(r[0], r[1]);
@@ -34,7 +34,7 @@ INLINE __m256 halves(__m128 low, __m128 high)
     return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
 }
 
-/* Eight columns of eight rows, transposed, element by element from whatever type they have. */
+/* Loads eight columns of eight rows of any plain type, as float32 and transposed. */
 INLINE void load_transposed(__m256 column[8], const dsmoe_dtype type,
                             const unsigned char *const row[8])
 {
@@ -64,7 +64,7 @@ INLINE void load_transposed(__m256 column[8], const dsmoe_dtype type,
     transpose(column + 4, right);
 }
 
-/* Eight numbers as float32. */
+/* Loads eight numbers as float32. */
 INLINE __m256 load_eight(const dsmoe_dtype type, const void *at)
 {
     if (type == DSMOE_F32) return _mm256_loadu_ps(at);
@@ -73,7 +73,7 @@ INLINE __m256 load_eight(const dsmoe_dtype type, const void *at)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
-/* The first n < 8 of them, zeros after: bytes past them may lie outside of the mapping. */
+/* Loads n < 8 numbers and fills up with zeros. Bytes after the n may be outside of the mapped file. */
 INLINE __m256 load_rest(const dsmoe_dtype type, const void *at, int64_t n)
 {
     unsigned char bytes[8 * sizeof(float)] = {0};
@@ -100,9 +100,9 @@ static void pack(float *panel, rows src, int64_t n, int64_t width, int group)
     }
 }
 
-/* `count` rows into columns [0, 8) of a panel `group` wide. Eight floats are stored for each k even
- * where the group is narrower: the next k overwrites what is too much. Rows that are missing repeat
- * the first. */
+/* Packs `count` rows into columns [0, 8) of a panel that is `group` wide. Eight floats are stored for each k
+ * even if the group is narrower; the next k overwrites the surplus. Missing rows must be copies of the
+ * first. */
 INLINE void pack_eight(float *panel, const dsmoe_dtype type, const unsigned char *const row[8],
                        int count, int64_t width, int group)
 {
@@ -124,7 +124,7 @@ INLINE void pack_eight(float *panel, const dsmoe_dtype type, const unsigned char
     }
 }
 
-/* Zeros in the columns of a panel that no row reaches. */
+/* Writes zeros to the columns of a panel that have no row. */
 static void clear_columns(float *panel, int64_t width, int group, int first)
 {
     for (int64_t k = 0; k < width; k++)
@@ -179,7 +179,7 @@ static void pack_bf16(float *panel, matrix w, int64_t column, int64_t n, int64_t
 
 /* ---- the tile ------------------------------------------------------------------------------ */
 
-/* The first `height` rows of a tile, of which m count. */
+/* Computes the first `height` rows of a tile and stores m of them. */
 INLINE void tile_of(const int height, int64_t k, const float *a, const float *b, float *c,
                     int64_t ldc, bool accumulate, int m, int n, patch ahead)
 {
@@ -228,8 +228,7 @@ INLINE void tile_of(const int height, int64_t k, const float *a, const float *b,
             c[i * ldc + j] = accumulate ? c[i * ldc + j] + edge[i][j] : edge[i][j];
 }
 
-/* The last tile of an expert's rows is rarely full: a lower one spares the work on rows not there.
- */
+/* The last tile of an expert's rows is rarely full. A tile of fewer rows saves the work for missing rows. */
 static void tile(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate,
                  int m, int n, patch ahead)
 {
@@ -243,7 +242,7 @@ static void tile(int64_t k, const float *a, const float *b, float *c, int64_t ld
 
 /* ---- few rows ------------------------------------------------------------------------------ */
 
-/* m rows of x against n rows of w, `stride` bytes apart. */
+/* Products of m rows of x with n rows of w, which are `stride` bytes apart. */
 INLINE void few_rows_tile(const dsmoe_dtype type, const int m, const int n, const float *x,
                           const unsigned char *w, int64_t stride, int64_t k, float *y, int64_t ldy,
                           int64_t y_step)
@@ -283,8 +282,8 @@ INLINE void few_rows_tile(const dsmoe_dtype type, const int m, const int n, cons
     }
 }
 
-/* Rows 0, n/streams, 2·n/streams … of w together, then the rows after them: so memory is read in a
- * few long streams, each from its beginning to its end, which keeps it busiest. */
+/* Takes rows 0, n/streams, 2·n/streams … of w together, then the rows after them. So memory is read in a few
+ * long streams, each from its beginning to its end, which is fastest. */
 INLINE void few_rows_of(const dsmoe_dtype type, const int m, const int streams, const float *x,
                         matrix w, int64_t n, int64_t k, float *y, int64_t ldy)
 {
@@ -330,7 +329,7 @@ static void few_rows_bf16(int m, const float *x, matrix w, int64_t n, int64_t k,
 
 /* ---- panels -------------------------------------------------------------------------------- */
 
-/* The sums of m rows of x and n panels, whose lanes from `first` on, `count` of them, go to y. */
+/* Products of m rows of x with n panels. `count` columns, beginning with column `first`, are added to y. */
 INLINE void add_panels_tile(const dsmoe_dtype type, const int m, const int n, const float *x,
                             int64_t ldx, int64_t k, const unsigned char *w, int64_t first,
                             int64_t count, float *y, int64_t ldy)
@@ -367,7 +366,7 @@ INLINE void add_panels_tile(const dsmoe_dtype type, const int m, const int n, co
     }
 }
 
-/* m rows at once. */
+/* add_panels for m rows together. */
 INLINE void add_panels_of(const dsmoe_dtype type, const int m, const float *x, int64_t ldx,
                           int64_t k, const unsigned char *w, int64_t column, int64_t n, float *y,
                           int64_t ldy)
@@ -426,7 +425,7 @@ static void widen_f32(int64_t n, const void *src, float *dst) { widen(DSMOE_F32,
 static void widen_f16(int64_t n, const void *src, float *dst) { widen(DSMOE_F16, n, src, dst); }
 static void widen_bf16(int64_t n, const void *src, float *dst) { widen(DSMOE_BF16, n, src, dst); }
 
-/* ---- what the machine can do --------------------------------------------------------------- */
+/* ---- measuring the machine ----------------------------------------------------------------- */
 
 static double probe_fma(int64_t rounds, float *sink)
 {
@@ -444,7 +443,7 @@ static double probe_fma(int64_t rounds, float *sink)
     return (double)rounds * CHAINS * 8 * 2;
 }
 
-/* Four streams, as a tile of weight rows is read: one alone does not keep memory busy. */
+/* Reads four streams, as few_rows does: one stream alone does not keep memory busy. */
 static float probe_read(int64_t n, const float *x)
 {
     enum { AHEAD = 128 };

@@ -1,4 +1,4 @@
-/* avx2.h - what the files of the AVX2 set share. */
+/* avx2.h - macros and functions that the files of the AVX2 set share. */
 #ifndef DSMOE_KERNELS_AVX2_H
 #define DSMOE_KERNELS_AVX2_H
 
@@ -6,11 +6,11 @@
 
 #include "kernels/kernels.h"
 
-enum { STREAM = 8 * CACHE_LINE }; /* how far ahead of a stream memory is asked */
+enum { STREAM = 8 * CACHE_LINE }; /* how far ahead a stream is prefetched */
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Sums stay in registers only if every loop over them is unrolled before those are given out. */
+/* Sums stay in registers only if every loop over them is unrolled before registers are allocated. */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #define UNROLL_4 _Pragma("clang loop unroll_count(4)")
@@ -21,13 +21,11 @@ enum { STREAM = 8 * CACHE_LINE }; /* how far ahead of a stream memory is asked *
 #define NO_UNROLL _Pragma("GCC unroll 1")
 #endif
 
-/* A compiler that adds integers in an order of its own holds more of them than there are registers. */
+/* Keeps the order in which integers are added. In other orders compilers hold more of them than there are
+ * registers. */
 #define KEEP_ORDER(v) __asm__("" : "+x"(v))
 
-/* One that knows that a loop reads the same again keeps it in memory, which costs more than reading. */
-#define FORGET(p) __asm__("" : "+r"(p))
-
-/* The first n lanes; all if n is 8 or more. */
+/* A mask of the first n lanes; all if n is 8 or more. */
 INLINE __m256i first_lanes(int64_t n)
 {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -42,7 +40,7 @@ INLINE float fold(__m256 v)
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
 
-/* One of some parts, about equal; and a line of it, if it has so many. */
+/* Part `part` of `parts` about equal parts of `next`. */
 INLINE latent_next next_part(latent_next next, int64_t part, int64_t parts)
 {
     if (next.bytes == 0) return next;
@@ -51,6 +49,7 @@ INLINE latent_next next_part(latent_next next, int64_t part, int64_t parts)
     return (latent_next){next.at + first * CACHE_LINE, (end - first) * CACHE_LINE};
 }
 
+/* Prefetches a line of `next`, if it has that many. */
 INLINE void next_ask(latent_next next, int64_t line)
 {
     if (line * CACHE_LINE < next.bytes)

@@ -1,27 +1,29 @@
-/* avx2_block_rows.c - some rows of x against rows of block types, straight from octets.
+/* avx2_block_rows.c - products of rows of x with weights of block types, straight from octets.
  *
- * An octet's lanes are its rows, so that one multiplication of four columns of it by four broadcast
- * columns of x gives sums for eight outputs, and nothing has to be added across lanes. Codes are split
- * once for all rows of x; from five rows on that is less than a tenth of the work.
+ * Each lane of an octet is one of its rows. So one multiplication of four columns of it by four broadcast
+ * columns of x gives sums for eight outputs, and nothing has to be added across lanes. Codes are split once
+ * for all rows of x; with five rows or more that is less than a tenth of the work.
  *
- * Codes below 16 times q leave room in 16 bits for the sum of a whole block of 32: pairs are at most
- * 2·15·127, eight deep 30480. With codes below 32 it is half a block, with codes below 64 a quarter. The
- * scale of a part of a large block, a whole number itself, is multiplied with on the way to 32 bits.
- * Only Q8_0 has no such room: its codes become words and are summed in 32 bits over a whole stretch.
+ * For codes below 16, the sum of q·code over a whole block of 32 fits in 16 bits: pairs are at most 2·15·127,
+ * and eight of these 30480. For codes below 32 half a block fits, for codes below 64 a quarter. The scale of
+ * a part of a large block is an integer, so sums are multiplied by it when they are widened to 32 bits.
+ * Products of Q8_0 are too large for 16 bits: its codes become words, and are summed in 32 bits over a whole
+ * stretch.
  *
- * One row is limited by how fast memory brings the weights, and two or three nearly so: they read from
- * several places at once, which keeps memory busier. */
+ * The limit for one row is how fast memory delivers the weights, and nearly so for two or three. These read
+ * several streams at once, which keeps memory busier. */
 #include "kernels/avx2_blocks.h"
 
 enum {
     ROWS = AVX2_BLOCK_ROWS,
-    STREAMS = 3,             /* at most */
-    AHEAD = 27 * CACHE_LINE, /* how far ahead memory is asked, in each stream */
+    STREAMS = 3,             /* the most octets that are read at once */
+    AHEAD = 27 * CACHE_LINE, /* how far ahead each stream is prefetched */
 };
 
-/* Asks for lines further on, an even share of them in each of some slots. They are tied to a sum that is
- * in work: a compiler would rather ask for all at once, and then whatever is read waits for the queue to
- * the caches. */
+/* Prefetches what comes AHEAD bytes after the `bytes` bytes at `from`; slot `slot` of `slots` prefetches its
+ * share. The instructions are
+ * tied to a sum that is being computed. Otherwise the compiler would put them all together, and other reads
+ * would wait for the queue to the caches. */
 INLINE void ask_ahead(__m256i *sum, const void *from, const int bytes, const int slot,
                       const int slots)
 {
@@ -32,9 +34,9 @@ INLINE void ask_ahead(__m256i *sum, const void *from, const int bytes, const int
     }
 }
 
-/* ---- what there is of x ------------------------------------------------------------------------ */
+/* ---- the parts of x ---------------------------------------------------------------------------- */
 
-/* Of row i: the bytes of a block, the scale of that block or stretch, and the sums. */
+/* Of row i: the bytes of a block, the scale of a block or stretch, and the sums of a block. */
 INLINE const char *x_bytes(const block_x *x, const int i, int64_t block)
 {
     return x->row[i] + block * BLOCK;
@@ -54,12 +56,12 @@ INLINE __m256i x_half_sums(const block_x *x, const int i, int64_t block)
 
 /* ---- sums of products -------------------------------------------------------------------------- */
 
-/* Rows of x and octets that go together: known when a kernel is compiled. */
+/* How many rows of x and octets are multiplied together: constants of each compiled kernel. */
 typedef struct shape {
     int m, n;
 } shape;
 
-/* One step more for m rows of x, the first of them or not: the block's columns from 4·s on. */
+/* Adds step s, columns 4·s to 4·s + 3 of the block, to the sums of m rows of x; `first` begins new sums. */
 INLINE void add_step(const int m, const block_x *x, int64_t block, const int s, const bool first,
                      __m256i codes, __m256i words[ROWS])
 {
@@ -75,7 +77,7 @@ INLINE __m256i ones(void) { return _mm256_set1_epi16(1); }
 
 /* ---- one block of small types ------------------------------------------------------------------ */
 
-/* Each of them: block b of x against that of some octets. */
+/* Each function adds the products of block b of x with block b of some octets. */
 
 INLINE void add_q4_0(const shape of, const block_x *x, int64_t b,
                      const octet_q4_0 *const w[STREAMS], __m256 sums[STREAMS][ROWS])
@@ -101,14 +103,14 @@ INLINE void add_q4_0(const shape of, const block_x *x, int64_t b,
     }
 }
 
-/* Σ q·code of a block with codes of 5 bits, of one octet: 16 bits hold half of it. Each half is multiplied
- * by `factors` on its way to 32. */
+/* Σ q·code of a block with codes of 5 bits, for one octet. 16 bits hold the sum of half a block. Each half is
+ * multiplied by `factors` when it is widened to 32 bits. */
 INLINE void dot_codes_5(const int m, const block_x *x, int64_t b, const codes_5 codes,
                         __m256i factors, __m256i dot[ROWS])
 {
     __m256i code[STEPS], words[ROWS];
     octet_codes_5(codes, code);
-    if (m > 2) __asm__("" : "+m"(code)); /* operands from memory: registers are for sums */
+    if (m > 2) __asm__("" : "+m"(code)); /* keeps codes in memory and registers free for sums */
     UNROLL
     for (int half = 0; half < 2; half++) {
         UNROLL
@@ -158,7 +160,7 @@ INLINE void add_q5_1(const shape of, const block_x *x, int64_t b,
 
 enum { PARTS = BLOCK_STRETCH / BLOCK };
 
-/* Scales of all parts, where each part finds its own. */
+/* The scales of each part as words. */
 INLINE void spread_scales(const int m, const octet_scales *of, __m256i scale[PARTS])
 {
     UNROLL
@@ -166,7 +168,7 @@ INLINE void spread_scales(const int m, const octet_scales *of, __m256i scale[PAR
     if (m > 1) __asm__("" : "+m"(*(__m256i(*)[PARTS])scale));
 }
 
-/* All parts of Q4_K or Q5_K are added up: what the minima come to, d and dmin remain. */
+/* The end of a block of Q4_K or Q5_K, when all parts are added up: applies d, the minima and dmin. */
 INLINE void finish_parts(const int m, const block_x *x, int64_t b, const octet_scales *of,
                          const uint16_t d[8], const uint16_t dmin[8], const __m256 parts[ROWS],
                          __m256 sums[ROWS])
@@ -184,8 +186,8 @@ INLINE void finish_parts(const int m, const block_x *x, int64_t b, const octet_s
     }
 }
 
-/* Two parts of Q4_K, whose codes are in the lower and the upper halves of q: at once for as few rows as
- * have registers for both, otherwise one after the other. */
+/* Two parts of Q4_K, whose codes are in the lower and the upper halves of q. If there are few rows, and so
+ * enough registers, both parts are done at once; otherwise one after the other. */
 INLINE void add_q4_k_pair(const shape of, const block_x *x, int64_t at,
                           const octet_q4_k *const w[STREAMS], int pair,
                           const __m256i scale[STREAMS][PARTS], __m256 parts[STREAMS][ROWS])
@@ -234,7 +236,7 @@ INLINE void add_q4_k(const shape of, const block_x *x, int64_t b,
         UNROLL
         for (int i = 0; i < of.m; i++) parts[j][i] = _mm256_setzero_ps();
     }
-    if (of.m == 1) { /* the fewest instructions */
+    if (of.m == 1) { /* unrolled: fewest instructions */
         UNROLL
         for (int pair = 0; pair < PARTS / 2; pair++)
             add_q4_k_pair(of, x, b * PARTS + 2 * pair, w, pair, scale, parts);
@@ -248,7 +250,7 @@ INLINE void add_q4_k(const shape of, const block_x *x, int64_t b,
         finish_parts(of.m, x, b, &scales[j], w[j]->d, w[j]->dmin, parts[j], sums[j]);
 }
 
-/* One octet after the other. */
+/* Octets are done one after the other. */
 INLINE void add_q5_k(const shape of, const block_x *x, int64_t b,
                      const octet_q5_k *const w[STREAMS], __m256 sums[STREAMS][ROWS])
 {
@@ -273,7 +275,7 @@ INLINE void add_q5_k(const shape of, const block_x *x, int64_t b,
     }
 }
 
-enum { Q6_K_PART = sizeof(octet_q6_k) / PARTS }; /* bytes of an octet */
+enum { Q6_K_PART = sizeof(octet_q6_k) / PARTS }; /* bytes of an octet for each part */
 
 /* The codes of one half of a Q6_K block, part by part. */
 INLINE void codes_q6_k(const octet_q6_k *w, const int half, __m256i code[4][STEPS])
@@ -284,11 +286,11 @@ INLINE void codes_q6_k(const octet_q6_k *w, const int half, __m256i code[4][STEP
         UNROLL
         for (int i = 0; i < 4; i++) code[i][s] = octet_codes_q6_k(step, i);
     }
-    __asm__("" : "+m"(*(__m256i(*)[4][STEPS])code)); /* operands from memory */
+    __asm__("" : "+m"(*(__m256i(*)[4][STEPS])code)); /* keeps codes in memory */
 }
 
-/* One part of a Q6_K block. Codes are too high by 32. The scale of half a part is multiplied with where
- * two steps leave 16 bits. */
+/* One part of a Q6_K block. Codes are too large by 32, which is corrected with the half sums. The sum of two
+ * steps is multiplied by the scale of its half part when it is widened to 32 bits. */
 INLINE void add_q6_k_part(const int m, const block_x *x, int64_t at, const __m256i code[STEPS],
                           const octet_q6_k *w, int part, __m256 parts[ROWS])
 {
@@ -320,7 +322,7 @@ INLINE void add_q6_k(const shape of, const block_x *x, int64_t b,
     UNROLL
     for (int i = 0; i < of.n * of.m; i++) parts[i / of.m][i % of.m] = _mm256_setzero_ps();
     NO_UNROLL
-    for (int turn = 0; turn < 2 * of.n; turn++) { /* half by half, for memory */
+    for (int turn = 0; turn < 2 * of.n; turn++) { /* half by half, in the order of memory */
         const int half = turn / of.n, j = turn % of.n;
         __m256i code[4][STEPS];
         codes_q6_k(w[j], half, code);
@@ -338,7 +340,7 @@ INLINE void add_q6_k(const shape of, const block_x *x, int64_t b,
 
 /* ---- a stretch of Q8_0 --------------------------------------------------------------------------- */
 
-/* One block of it, where x is `at` bytes after its beginning. */
+/* One block of the stretch. Its x begins `at` bytes after the beginning of the row. */
 INLINE void add_q8_0_block(const shape of, const block_x *x, int64_t at,
                            const uint8_t *const codes[STREAMS], const __m256i factor[STREAMS],
                            __m256i dot[STREAMS][ROWS])
@@ -403,7 +405,7 @@ INLINE void add_q8_0(const shape of, const block_x *x, int64_t stretch,
 
 /* ---- all octets ---------------------------------------------------------------------------------- */
 
-/* Columns [column, column + width) of some octets, at most a stretch. */
+/* Adds the products with columns [column, column + width) of some octets, at most a stretch. */
 typedef void stretch_fn(const shape of, const block_x *x, int64_t column, int64_t width,
                         const char *const octet[STREAMS], __m256 sums[STREAMS][ROWS]);
 
@@ -439,14 +441,14 @@ INLINE void stretch_q8_0(const shape of, const block_x *x, int64_t column, int64
         add_q8_0(of, x, stretch, at, (int)(width / BLOCK), sums);
 }
 
-/* What memory brings: some octets `apart` bytes from each other, of which y gets eight columns each,
- * y_apart from each other. */
+/* Octets that are read at the same time. They are `apart` bytes from each other, and their columns of y are
+ * y_apart floats from each other. */
 typedef struct streams {
     const char *at;
     int64_t apart, y_apart;
 } streams;
 
-/* Sums run over a stretch and then join those before. */
+/* Each stretch is summed separately and then added to the sums before it. */
 INLINE void run_octets(stretch_fn *stretch, const shape of, const block_x *x, streams w, int64_t k,
                        float *y, int64_t ldy)
 {
@@ -474,7 +476,7 @@ INLINE void run_octets(stretch_fn *stretch, const shape of, const block_x *x, st
     }
 }
 
-/* The beginnings of all streams, which ask_ahead comes too late for. */
+/* Prefetches the beginnings of all streams, for which ask_ahead would be too late. */
 INLINE void ask_first(const int n, const char *first, int64_t apart)
 {
     if (apart == 0) return;
@@ -522,8 +524,8 @@ RUN_ROWS(q6_k, DSMOE_Q6_K)
 
 /* ---- many rows of Q8_0 ----------------------------------------------------------------------------- */
 
-/* Its codes take more work than others, so that they are worth keeping for twice as many rows: those of
- * a stretch, as pairs of words. */
+/* The codes of a stretch as pairs of words. Making words of Q8_0 takes more work than splitting other codes,
+ * so they are kept for all groups of rows. */
 typedef __m256i stretch_words[STRETCH_BLOCKS * STEPS][2];
 
 INLINE __m256 words_q8_0(const octet_q8_0 *w, const int n_blocks, stretch_words words)
@@ -540,8 +542,8 @@ INLINE __m256 words_q8_0(const octet_q8_0 *w, const int n_blocks, stretch_words 
     return largest;
 }
 
-/* A stretch more for m rows of x and two octets: there are registers for four rows, which share the loads
- * of x. */
+/* Adds a stretch for m rows of x and two octets, which share the loads of x. There are registers for four
+ * rows. */
 INLINE void add_words(const int m, const block_x *x, int64_t stretch, const int n_steps,
                       const stretch_words words[2], const __m256 largest[2], __m256 (*sums)[2])
 {
@@ -572,7 +574,7 @@ INLINE void add_words(const int m, const block_x *x, int64_t stretch, const int 
     }
 }
 
-/* m rows of x against two octets. */
+/* Products of m rows of x with two octets. */
 static void run_pair_q8_0(int m, const block_x *x, const octet_q8_0 *const w[2], int64_t k,
                           float *y, int64_t ldy)
 {
@@ -602,7 +604,7 @@ static void run_pair_q8_0(int m, const block_x *x, const octet_q8_0 *const w[2],
     }
 }
 
-/* m rows of x against n octets that stay near while groups of rows pass by. */
+/* Products of m rows of x with n octets, group of rows by group, while the octets stay in a cache. */
 static void run_groups_q8_0(int m, const block_x *x, const char *w, int64_t n, int64_t k, float *y,
                             int64_t ldy)
 {
@@ -614,7 +616,7 @@ static void run_groups_q8_0(int m, const block_x *x, const char *w, int64_t n, i
     }
 }
 
-/* Up to two groups of rows are too few for that. */
+/* With more than two groups of rows, words are made and kept; with fewer that does not pay. */
 static void many_rows_q8_0(int m, const block_x *x, const void *w, int64_t n, int64_t k, float *y,
                            int64_t ldy)
 {

@@ -1,4 +1,4 @@
-/* avx2_blocks.c - x in integers, and rows of block types brought into octets. */
+/* avx2_blocks.c - brings x into integers, and rows of block types into octets. */
 #include "kernels/avx2_blocks.h"
 
 #include <math.h>
@@ -6,8 +6,8 @@
 
 /* ---- x in integers ----------------------------------------------------------------------------- */
 
-/* The largest magnitude of 8·n numbers, as bits: those of floats are in the order of the floats, infinity
- * and NaN above all others. */
+/* The largest magnitude of 8·n numbers, as bits. Without the sign, the bits of floats are in the order of the
+ * floats, with infinity and NaN above all others. */
 INLINE int32_t largest(const float *x, const int64_t n)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
@@ -22,7 +22,7 @@ INLINE int32_t largest(const float *x, const int64_t n)
     return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1)));
 }
 
-/* Sums of each 16 of 32 signed bytes: in words 0 and 1 of the result. */
+/* The sums of the first and the last 16 of 32 signed bytes, in the two words of the result. */
 INLINE uint32_t half_sums(__m256i q)
 {
     __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), q);
@@ -34,13 +34,13 @@ INLINE uint32_t half_sums(__m256i q)
     return (first & 0xffff) | second << 16;
 }
 
-/* Eight numbers, rounded. */
+/* Eight numbers times a factor, rounded. */
 INLINE __m256i rounded(const float *x, float factor)
 {
     return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), _mm256_set1_ps(factor)));
 }
 
-/* 32 of them as bytes. */
+/* 32 numbers times a factor, rounded to bytes. */
 INLINE __m256i round_to_bytes(const float *x, float factor)
 {
     __m256i word[4];
@@ -52,15 +52,15 @@ INLINE __m256i round_to_bytes(const float *x, float factor)
                                        _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-/* What 8·n numbers are multiplied by so that the largest becomes `top`, and their scale. 0 if they are so
- * small that they count as 0, and, with the scale NaN, if one of them is not finite. */
+/* The factor that brings the largest of 8·n numbers to `top`, and their scale. The factor is 0 if all of them
+ * are so small that they count as 0. If one of them is not finite, it is 0 too, and the scale is NaN. */
 INLINE float factor_of(const float *x, const int64_t n, const float top, float *scale)
 {
     const int32_t infinity = 0x7f800000;
     int32_t bits = largest(x, n);
     float max;
     memcpy(&max, &bits, sizeof max);
-    float factor = top / max; /* infinite for nothing, and for nearly nothing */
+    float factor = top / max; /* infinite if max is 0 or nearly 0 */
     bool usable = bits < infinity && factor < INFINITY;
     *scale = usable ? max * (1.0f / top) : bits < infinity ? 0.0f : NAN;
     return usable ? factor : 0.0f;
@@ -77,7 +77,7 @@ void quantize_avx2(int64_t n, const float *x, int8_t *q, float *scale, int16_t *
     }
 }
 
-/* 16 numbers, rounded, as words, of each four 0 and 2 first. */
+/* 16 numbers times a factor, rounded to words, each four in the order 0, 2, 1, 3. */
 INLINE __m256i round_to_pairs(const float *x, float factor)
 {
     const __m256i pairs = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15, 0,
@@ -100,7 +100,7 @@ void quantize_fine_avx2(int64_t n, const float *x, int16_t *q, float *scale)
 
 /* ---- eight rows into one octet ------------------------------------------------------------------- */
 
-/* Where the next blocks of the rows begin. */
+/* Where the next block of each row begins. */
 typedef struct eight {
     const unsigned char *row[BLOCK_OCTET];
 } eight;
@@ -111,10 +111,11 @@ INLINE __m256i load_halves(const void *low, const void *high)
                                    _mm_loadu_si128(high), 1);
 }
 
-/* 16 bytes of each row, `offset` after its beginning: to[s] gets bytes 4s … 4s + 3 of every row. */
+/* Loads 16 bytes of each row, `offset` after the beginning of its block. to[s] gets bytes 4s … 4s + 3 of
+ * every row. */
 INLINE void transpose_16(const eight *e, int64_t offset, __m256i to[4])
 {
-    __m256i from[4]; /* of rows i and i + 4 in the halves of a register */
+    __m256i from[4]; /* each has row i in its lower and row i + 4 in its upper half */
     UNROLL
     for (int i = 0; i < 4; i++) from[i] = load_halves(e->row[i] + offset, e->row[i + 4] + offset);
     __m256i a = _mm256_unpacklo_epi32(from[0], from[1]);
@@ -127,7 +128,7 @@ INLINE void transpose_16(const eight *e, int64_t offset, __m256i to[4])
     to[3] = _mm256_unpackhi_epi64(b, d);
 }
 
-/* The same for n bytes, stored. */
+/* Transposes n bytes of each row and stores them. */
 INLINE void interleave_codes(const eight *e, int64_t offset, const int n, uint8_t (*to)[STEP])
 {
     for (int at = 0; at < n; at += 16, to += 4) {
@@ -143,7 +144,7 @@ static void interleave_halves(const eight *e, int64_t offset, uint16_t d[8])
     for (int i = 0; i < 8; i++) memcpy(&d[i], e->row[i] + offset, sizeof d[i]);
 }
 
-/* What Q4_K and Q5_K begin with: d, dmin and the scales are 16 bytes. */
+/* The 16 bytes that Q4_K and Q5_K begin with: d, dmin and the scales. */
 INLINE void interleave_scales(const eight *e, uint16_t d[8], uint16_t dmin[8], packed_scales scales)
 {
     __m256i steps[4];
@@ -154,7 +155,7 @@ INLINE void interleave_scales(const eight *e, uint16_t d[8], uint16_t dmin[8], p
     for (int i = 0; i < 3; i++) _mm256_storeu_si256((__m256i *)scales[i], steps[i + 1]);
 }
 
-/* As octet_codes_5 finds them. */
+/* Stores codes in the form that octet_codes_5 reads. */
 INLINE void store_codes_5(const __m256i code[STEPS], codes_5 to)
 {
     const __m256i above[5] = {
@@ -173,8 +174,8 @@ INLINE void interleave_q4_0(const eight *e, octet_q4_0 *o)
     interleave_codes(e, offsetof(block_q4_0, q), 16, o->q);
 }
 
-/* The fifth bits of step s, where they belong: a row's four bytes see the byte that their bits are in,
- * and pick one each. */
+/* The fifth bits of step s, in their place in the codes. Each of a row's four bytes gets a copy of the byte
+ * that has their bits, and selects its own. */
 INLINE __m256i fifth_bits(__m256i bits, const int s)
 {
     const int at = s / 2;
@@ -187,7 +188,7 @@ INLINE __m256i fifth_bits(__m256i bits, const int s)
     return _mm256_and_si256(_mm256_cmpeq_epi8(there, bit), _mm256_set1_epi8(16));
 }
 
-/* Of Q5_0 and Q5_1: the fifth bits, then the other four, after the scales. */
+/* The codes of Q5_0 and Q5_1. At `offset` are the fifth bits, and after them the other four. */
 INLINE void interleave_small_5(const eight *e, int64_t offset, codes_5 to)
 {
     uint32_t high[8];
@@ -244,8 +245,8 @@ INLINE void interleave_q5_k(const eight *e, octet_q5_k *o)
     }
 }
 
-/* Four steps of a half of a block, from columns `at` of its parts on: from 4 + 2 bits to 6, and the last
- * part's spread over the others. */
+/* Four steps of a half of a block, beginning with column `at` of its parts. Joins 4 + 2 bits to codes of 6,
+ * and puts the codes of the fourth part above those of the others. */
 INLINE void interleave_q6_k_codes(const eight *e, int half, int at, octet_q6_k *o)
 {
     __m256i first[4], second[4], high[4];
@@ -273,7 +274,7 @@ INLINE void interleave_q6_k(const eight *e, octet_q6_k *o)
 {
     const __m256i pairs = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0,
                                            1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-    __m256i scales[4]; /* two parts of all rows each */
+    __m256i scales[4]; /* each has two parts of all rows */
     transpose_16(e, offsetof(block_q6_k, scales), scales);
     UNROLL
     for (int i = 0; i < 4; i++) {

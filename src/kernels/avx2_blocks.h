@@ -1,8 +1,8 @@
 /* avx2_blocks.h - what the AVX2 files for block types share: the form of an octet.
  *
- * An octet is a row of records, one for each block of its type, with the blocks of eight rows. In a
- * record everything that is a number for each row is eight of them in a row, and of codes four bytes
- * of each row stand together, so that 32 bytes are the same four (or eight half) columns of all rows. */
+ * An octet is a sequence of records. Each record has one block of each of the eight rows. A number that each
+ * row has one of, such as d, is stored as eight consecutive numbers. Codes are stored with four bytes of each
+ * row together, so that 32 bytes are the same four columns (eight, if codes are half bytes) of all rows. */
 #ifndef DSMOE_KERNELS_AVX2_BLOCKS_H
 #define DSMOE_KERNELS_AVX2_BLOCKS_H
 
@@ -12,9 +12,9 @@
 #include "kernels/blocks.h"
 
 enum {
-    AVX2_BLOCK_ROWS = 8, /* of x that go together: their sums fill half of the registers */
+    AVX2_BLOCK_ROWS = 8, /* rows of x at a time; their sums fill half of the registers */
     STEP = 32,           /* bytes that are loaded at once: four bytes of each row */
-    STEPS = BLOCK / 4,   /* of four columns in a block */
+    STEPS = BLOCK / 4,   /* of four columns, in a block */
     STRETCH_BLOCKS = BLOCK_STRETCH / BLOCK,
 };
 
@@ -23,8 +23,8 @@ typedef struct octet_q4_0 {
     uint8_t q[4][STEP]; /* columns 4s and 16 + 4s */
 } octet_q4_0;
 
-/* Codes of 5 bits: those of the first five steps, and above them, bit by bit, those of the last three.
- * So most need nothing but a mask. */
+/* Codes of 5 bits: those of the first five steps, with the bits of the last three above them. So most codes
+ * need only a mask. */
 typedef uint8_t codes_5[5][STEP];
 
 typedef struct octet_q5_0 {
@@ -37,8 +37,8 @@ typedef struct octet_q5_1 {
     codes_5 q;
 } octet_q5_1;
 
-/* Of a stretch: all scales first, as none can be used before the largest is known. Where fewer than
- * STRETCH_BLOCKS remain of a row, codes begin that much earlier. */
+/* A stretch. All scales come first, because none can be used before the largest is known. If the last stretch
+ * of a row has fewer than STRETCH_BLOCKS blocks, its codes begin after the scales that it has. */
 typedef struct octet_q8_0 {
     uint16_t d[STRETCH_BLOCKS][8];
     uint8_t q[STRETCH_BLOCKS][STEPS][STEP];
@@ -56,24 +56,25 @@ typedef struct octet_q4_k {
 typedef struct octet_q5_k {
     uint16_t d[8], dmin[8];
     packed_scales scales;
-    codes_5 q[8]; /* of each part */
+    codes_5 q[8]; /* the codes of each part */
 } octet_q5_k;
 
 typedef struct octet_q6_k {
     uint16_t d[8];
-    int8_t scales[8][8][2]; /* of part, row and half */
-    /* Of each half and step: codes of the first three of four parts, with two bits each of those of the
-     * fourth above them. So three need nothing but a mask. */
+    int8_t scales[8][8][2]; /* [part][row][half of the part] */
+    /* For each half and step: codes of the first three of four parts, and above each of them two bits of the
+     * codes of the fourth. So three parts need only a mask. */
     uint8_t q[2][8][3][STEP];
 } octet_q6_k;
 
-/* Eight float16. */
+/* Loads eight float16. */
 INLINE __m256 octet_floats(const uint16_t at[8])
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at));
 }
 
-/* Into a register: a compiler would rather read again for each use, and there is no room for more reading. */
+/* Loads a step into a register. Without KEEP_ORDER a compiler would read it again for each use, which
+ * takes longer. */
 INLINE __m256i load_step(const uint8_t at[STEP])
 {
     __m256i step = _mm256_loadu_si256((const __m256i *)at);
@@ -81,11 +82,11 @@ INLINE __m256i load_step(const uint8_t at[STEP])
     return step;
 }
 
-/* Codes of two columns in a byte. */
+/* The two codes in each byte. */
 INLINE __m256i low_halves(__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
 INLINE __m256i high_halves(__m256i v) { return low_halves(_mm256_srli_epi16(v, 4)); }
 
-/* The bits of `mask` in each byte, after bit `from` went to where bit `to` is. */
+/* Moves bit `from` of each byte to bit `to`, with all others, and then applies the mask to each byte. */
 INLINE __m256i move_bits(__m256i v, const int from, const int to, const char mask)
 {
     v = from < to   ? _mm256_slli_epi16(v, to - from)
@@ -94,7 +95,7 @@ INLINE __m256i move_bits(__m256i v, const int from, const int to, const char mas
     return _mm256_and_si256(v, _mm256_set1_epi8(mask));
 }
 
-/* The codes of all steps, below 32. */
+/* Splits the codes of all steps; they are below 32. */
 INLINE void octet_codes_5(const codes_5 q, __m256i code[STEPS])
 {
     __m256i v[5];
@@ -111,8 +112,8 @@ INLINE void octet_codes_5(const codes_5 q, __m256i code[STEPS])
     code[7] = _mm256_or_si256(code[7], move_bits(v[4], 5, 4, 16));
 }
 
-/* Scales and minima of Q4_K and Q5_K, a byte each: of parts 0 to 3, then of 4 to 7. A row has the four
- * of its lane together. */
+/* Scales and minima of Q4_K and Q5_K, a byte each: of parts 0 to 3, then of 4 to 7. Each lane has the four
+ * bytes of its row. */
 typedef struct octet_scales {
     __m256i scale[2], min[2];
 } octet_scales;
@@ -128,7 +129,7 @@ INLINE octet_scales octet_scales_of(const packed_scales packed)
                                   _mm256_or_si256(high_halves(c), move_bits(b, 6, 4, 0x30))}};
 }
 
-/* Scales of a part as words: each twice, to meet two words of products. */
+/* The scales of a part as words, each twice, since a row has two words of products. */
 INLINE __m256i part_scales(const octet_scales *of, const int part)
 {
     const int p = part % 4;
@@ -153,7 +154,8 @@ INLINE const uint8_t *octet_codes_q8_0(const octet_q8_0 *o, int n_blocks, int b)
     return (const uint8_t *)o->d[n_blocks] + b * (STEPS * STEP);
 }
 
-/* What codes of each block are multiplied by, twice for each row; returns the largest scales. */
+/* The factors by which the codes of each block are multiplied, twice for each row. Returns the largest
+ * scales. */
 INLINE __m256 octet_factors(const octet_q8_0 *o, const int n_blocks, __m256i factor[STRETCH_BLOCKS])
 {
     __m256i largest = _mm256_setzero_si256(); /* as bits: see `largest` in avx2_blocks.c */
@@ -168,14 +170,14 @@ INLINE __m256 octet_factors(const octet_q8_0 *o, const int n_blocks, __m256i fac
     UNROLL
     for (int b = 0; b < STRETCH_BLOCKS; b++) {
         if (b >= n_blocks) break;
-        /* what is not a number becomes 1 << 31: no factor, as its lower half is 0 */
+        /* A NaN becomes 1 << 31; its lower half, the factor, is 0. */
         __m256i part = _mm256_cvtps_epi32(_mm256_mul_ps(octet_floats(o->d[b]), inverse));
         factor[b] = _mm256_blend_epi16(part, _mm256_slli_epi32(part, 16), 0xaa);
     }
     return scale;
 }
 
-/* Four codes of each row times the factors, as pairs of words: columns 0 and 2, or 1 and 3. */
+/* Codes times factors, as pairs of words: columns 0 and 2 of each four, or 1 and 3. */
 INLINE __m256i fine_even(__m256i codes, __m256i factor)
 {
     return _mm256_mulhrs_epi16(_mm256_slli_epi16(codes, 8), factor);
@@ -186,7 +188,7 @@ INLINE __m256i fine_odd(__m256i codes, __m256i factor)
     return _mm256_mulhrs_epi16(odd, factor);
 }
 
-/* Four columns of a row of x, as bytes, or two as words, for all lanes. */
+/* Copies four bytes of a row of x, which are four columns or (as words) two, to all lanes. */
 INLINE __m256i x_step(const void *q)
 {
     int32_t four;
@@ -194,7 +196,8 @@ INLINE __m256i x_step(const void *q)
     return _mm256_set1_epi32(four);
 }
 
-/* Scales of Q6_K as words: of both halves of a part for each row; and of one half twice. */
+/* Scales of a part of Q6_K as words: octet_words has those of both halves for each row, octet_half those of
+ * one half twice. */
 INLINE __m256i octet_words(const int8_t scales[8][2])
 {
     return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)scales));
@@ -209,7 +212,8 @@ INLINE __m256i octet_half(__m256i words, const int half)
     return _mm256_shuffle_epi8(words, twice);
 }
 
-/* One step of the four parts of a half of a Q6_K block, and the codes of one of them, below 64. */
+/* One step of the four parts of a half of a Q6_K block. octet_codes_q6_k splits off the codes of one part,
+ * below 64. */
 typedef struct step_q6_k {
     __m256i v[3];
 } step_q6_k;
@@ -227,12 +231,12 @@ INLINE __m256i octet_codes_q6_k(step_q6_k step, const int part)
     return _mm256_or_si256(low, move_bits(step.v[2], 6, 4, 48));
 }
 
-/* ---- how blocks are added up ----------------------------------------------------------------------
+/* ---- adding up blocks -----------------------------------------------------------------------------
  *
- * Whatever the number of rows of x, the same functions are called in the same order, so that a row has
- * the same bits alone and among others. */
+ * For any number of rows of x, the same functions are called in the same order, so that a row has the same
+ * bits with and without other rows. */
 
-/* A block of a small type more: sum + d·(scale_x·dot - zero·sum_x), `zero` being the code of 0. */
+/* Adds a block of a small type: sum + d·(scale_x·dot - zero·sum_x), where `zero` is the code of 0. */
 INLINE __m256 add_block(__m256 sum, __m256i dot, __m256 d, const int zero, const float *x_scale,
                         const float *x_sum)
 {
@@ -245,26 +249,26 @@ INLINE __m256 add_block(__m256 sum, __m256i dot, __m256 d, const int zero, const
     return _mm256_fmadd_ps(value, d, sum);
 }
 
-/* A stretch of BLOCK_FINE more. */
+/* Adds a stretch of BLOCK_FINE. */
 INLINE __m256 add_stretch(__m256 sum, __m256i dot, __m256 largest, const float *x_scale)
 {
     __m256 scale = _mm256_mul_ps(largest, _mm256_set1_ps(1.0f / FINE_ONE));
     return add_block(sum, dot, scale, 0, x_scale, NULL);
 }
 
-/* A part of a large type more; its scale is in `dot` already. */
+/* Adds a part of a large type. `dot` has been multiplied by its scale. */
 INLINE __m256 add_part(__m256 sum, __m256i dot, const float *x_scale)
 {
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_broadcast_ss(x_scale), sum);
 }
 
-/* What a minimum comes to. */
+/* Adds min·sum_x. */
 INLINE __m256 add_minimum(__m256 sum, __m256 min, const float *x_sum)
 {
     return _mm256_fmadd_ps(min, _mm256_broadcast_ss(x_sum), sum);
 }
 
-/* All parts of Q4_K or Q5_K and their minima more. */
+/* Adds a block of Q4_K or Q5_K, from the sums of its parts and minima. */
 INLINE __m256 add_parts(__m256 sum, __m256 parts, __m256 d, __m256 minima, __m256 dmin)
 {
     return _mm256_fnmadd_ps(minima, dmin, _mm256_fmadd_ps(parts, d, sum));

@@ -1,9 +1,9 @@
 /* avx2_cache.c - keys and values in every type of a cache, for AVX2, FMA and F16C.
  *
- * One query reads each number once and does one multiply-add with it: memory is the limit, and what
- * counts is that it never waits, so what comes next is asked for ahead. Many queries are limited by
- * arithmetic: numbers become float32 once for all of them, in a panel that the first cache holds. Both
- * go through the same tiles, whose sums are chains: see cache_kernels. */
+ * One query reads each number once and does one multiply-add with it. Memory is then the limit and must never
+ * idle, so numbers are prefetched. The limit for many queries is arithmetic, so numbers are converted to
+ * float32 once for all queries, in a panel that fits in the first cache. Both use the same tiles, which add
+ * in the order that cache_kernels requires. */
 #include "kernels/avx2.h"
 
 #include <string.h>
@@ -11,26 +11,26 @@
 #include "kernels/cache_keys.h"
 
 enum {
-    TILE_M = 6,        /* rows of queries in a tile; no more are few */
-    PANEL = 128,       /* columns of keys, or values, in a panel */
-    TILE_N = 16,       /* keys, or columns of values, there */
+    TILE_M = 6,        /* rows of queries in a tile; up to this many are few */
+    PANEL = 128,       /* columns of keys, or number of values, in a panel */
+    TILE_N = 16,       /* keys, or columns of values, in a tile */
     VALUES = 16,       /* values that few rows take at once */
-    LEAD = 2 * STREAM, /* bytes ahead of a stream of keys that memory is asked for, */
-    SMALL =
-        24 << 10, /* but where all is no larger than this, what is next is asked for instead: the
-                        * first cache holds both, and memory has the most time */
+    LEAD = 2 * STREAM, /* how many bytes ahead a stream of keys is prefetched */
+    /* If all keys or values take no more than this, `next` is prefetched instead: the first cache holds
+     * both. */
+    SMALL = 24 << 10,
 };
 
 /* ---- numbers to registers ------------------------------------------------------------------- */
 
-/* Eight numbers of a plain type as float32. */
+/* Loads eight numbers of a plain type as float32. */
 INLINE __m256 load_plain(const dsmoe_dtype type, const unsigned char *at)
 {
     if (type == DSMOE_F32) return _mm256_loadu_ps((const float *)at);
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at));
 }
 
-/* The first n < 8 of them, zeros after: nothing past them is read. */
+/* Loads n < 8 numbers and fills up with zeros. Nothing after them is read. */
 INLINE __m256 load_plain_rest(const dsmoe_dtype type, const unsigned char *at, int64_t n)
 {
     unsigned char bytes[8 * sizeof(float)] = {0};
@@ -38,7 +38,7 @@ INLINE __m256 load_plain_rest(const dsmoe_dtype type, const unsigned char *at, i
     return load_plain(type, bytes);
 }
 
-/* Eight codes of a block. */
+/* Loads eight codes of a block. */
 INLINE __m256 load_codes(const int8_t *q)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)q)));
@@ -51,7 +51,7 @@ INLINE float load_scale(const block_q8_0 *block)
     return _cvtsh_ss(half);
 }
 
-/* sum[i, j] += a_i·b_j for m numbers a, `apart` from each other, and n vectors b. */
+/* sum[i, j] += a_i·b_j for m numbers a, which are `apart` from each other, and n vectors b. */
 INLINE void multiply_add(const int m, const int n, const float *a, int64_t apart, const __m256 *b,
                          __m256 *sum)
 {
@@ -90,7 +90,7 @@ INLINE float largest(__m256 v)
     return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
 }
 
-/* A block whose numbers are all finite. */
+/* Narrows a block whose numbers are all finite. */
 INLINE void narrow_block(const __m256 x[4], float max, block_q8_0 *to)
 {
     uint16_t half = (uint16_t)_cvtss_sh(max / 127.0f, _MM_FROUND_TO_NEAREST_INT);
@@ -152,30 +152,30 @@ INLINE void load_key_scales(const unsigned char *chunk, __m256 scale[2])
     scale[1] = load_plain(DSMOE_F16, chunk + 16);
 }
 
-/* Column k of a chunk, keys 8·half to 8·half + 7: numbers, or codes. */
+/* Column k of a chunk for keys 8·half to 8·half + 7: numbers, or codes of Q8_0. */
 INLINE __m256 load_keys(const dsmoe_dtype type, const unsigned char *chunk, int64_t k, int half)
 {
     if (type == DSMOE_Q8_0) return load_codes(((const key_block_q8_0 *)chunk)->q[k] + 8 * half);
     return load_plain(type, chunk + dtype_bytes(type, k * KEY_GROUP + 8 * half));
 }
 
-/* Groups of keys that are read together, `apart` bytes from each other, each in a stream of which
- * `left` bytes are left. Memory is asked some way ahead, beyond the end of a stream `jump` bytes from
- * there. */
+/* Groups of keys that are read together, `apart` bytes from each other. Each is in a stream of which `left`
+ * bytes are left. Each stream is prefetched some way ahead; after its end, prefetching continues `jump` bytes
+ * further on. */
 typedef struct key_groups {
     const unsigned char *at;
     int64_t apart, left, jump;
     bool ask;
-    const float *scale; /* [chunks][KEY_GROUP] of a panel of codes, or NULL */
+    const float *scale; /* [chunks][KEY_GROUP] if a panel has codes; otherwise NULL */
 } key_groups;
 
-/* m queries against n columns of one chunk of each of `groups` groups. */
+/* Adds the products of m queries with n columns of one chunk, of each of `groups` groups. */
 INLINE void add_columns(const dsmoe_dtype type, const int m, const int groups, int64_t n,
                         const float *q, int64_t width, const key_groups *keys, int64_t ahead,
                         __m256 *sum)
 {
-    const int64_t bytes = key_chunk_size(type) / BLOCK;  /* of a column, scales included */
-    const int64_t step = 2 * bytes > CACHE_LINE ? 1 : 2; /* no line is left out */
+    const int64_t bytes = key_chunk_size(type) / BLOCK;  /* per column, scales included */
+    const int64_t step = 2 * bytes > CACHE_LINE ? 1 : 2; /* columns per prefetch: a line or less */
     for (int64_t k = 0; k < n; k++) {
         if (keys->ask && k % step == 0) {
             UNROLL
@@ -190,7 +190,8 @@ INLINE void add_columns(const dsmoe_dtype type, const int m, const int groups, i
     }
 }
 
-/* The same; codes are summed first, then comes their scale. */
+/* Adds the products with one chunk. If it is coded, codes are summed first and then multiplied by their
+ * scale. */
 INLINE void score_chunk(const dsmoe_dtype type, const bool coded, const int m, const int groups,
                         int64_t n, const float *q, int64_t width, const key_groups *keys,
                         int64_t ahead, __m256 *sum)
@@ -220,8 +221,8 @@ INLINE void score_chunk(const dsmoe_dtype type, const bool coded, const int m, c
     }
 }
 
-/* m queries against n columns of some groups, whose scores begin `step` apart; the sums so far are
- * there if some columns came before. */
+/* Scores of m queries for n columns of some groups. The scores of the groups begin `step` apart. With go_on
+ * they already hold the sums of earlier columns. */
 INLINE void score_tile(const dsmoe_dtype type, const bool coded, const int m, const int groups,
                        int64_t n, const float *q, int64_t width, key_groups keys, float *scores,
                        int64_t ld, int64_t step, bool go_on)
@@ -245,9 +246,9 @@ INLINE void score_tile(const dsmoe_dtype type, const bool coded, const int m, co
         _mm256_storeu_ps(scores + i / 2 / groups * ld + i / 2 % groups * step + i % 2 * 8, sum[i]);
 }
 
-/* Groups in `streams` long streams. Towards its end a stream goes on with the same stream of what is
- * needed next: so there is no break where one page ends and another begins. Returns how many groups
- * that were. */
+/* Scores of groups that are read in `streams` long streams. Towards the end of a stream, prefetching
+ * continues with the same stream of `next`, so that there is no break between two pages. Returns the number
+ * of groups. */
 INLINE int64_t score_streams(const dsmoe_dtype type, const int m, const int streams, const float *q,
                              int64_t n_groups, const unsigned char *keys, int64_t width,
                              float *scores, int64_t ld, const unsigned char *next)
@@ -265,7 +266,7 @@ INLINE int64_t score_streams(const dsmoe_dtype type, const int m, const int stre
     return length * streams;
 }
 
-/* Few queries: as many streams as there are registers for. */
+/* Scores for few queries, in as many streams as there are registers for. */
 INLINE void score_few(const dsmoe_dtype type, const int m, const float *q, int64_t n_groups,
                       const unsigned char *keys, int64_t width, float *scores, int64_t ld,
                       const unsigned char *next)
@@ -280,7 +281,7 @@ INLINE void score_few(const dsmoe_dtype type, const int m, const float *q, int64
                   scores + done * KEY_GROUP, ld, next);
 }
 
-/* The rows of one tile against n columns of one group. */
+/* Scores of the rows of one tile for n columns of one group. */
 INLINE void score_rows(const bool coded, int64_t m, int64_t n, const float *q, int64_t width,
                        key_groups keys, float *scores, int64_t ld, bool go_on)
 {
@@ -296,11 +297,11 @@ INLINE void score_rows(const bool coded, int64_t m, int64_t n, const float *q, i
 
 /* One group of keys as float32. */
 typedef struct key_panel {
-    float numbers[PANEL * KEY_GROUP];       /* or codes, */
-    float scale[PANEL / BLOCK * KEY_GROUP]; /* and their scales */
+    float numbers[PANEL * KEY_GROUP];       /* or codes */
+    float scale[PANEL / BLOCK * KEY_GROUP]; /* the scales of codes */
 } key_panel;
 
-/* n columns of a group: where they lie, or in the panel. */
+/* n columns of a group as float32: float32 keys where they are, others in the panel. */
 INLINE key_groups widen_keys(const dsmoe_dtype type, const unsigned char *at, int64_t n,
                              key_panel *panel)
 {
@@ -376,17 +377,16 @@ static void score_q8_0(int64_t m, const float *q, const int32_t *seen, const voi
 
 /* ---- weighted values ------------------------------------------------------------------------ */
 
-/* n values with the weights of some rows, `ld` apart. */
+/* n values, and their weights for some rows; the weights of rows are `ld` apart. */
 typedef struct value_rows {
-    const unsigned char *at; /* the first */
-    int64_t row, n;          /* bytes from one to the next */
+    const unsigned char *at; /* the first value */
+    int64_t row, n;          /* row: bytes from one value to the next */
     const float *weights;
     int64_t ld;
-    int64_t ahead; /* bytes to what is asked for; 0: nothing is */
+    int64_t ahead; /* how many bytes ahead to prefetch; 0: no prefetching */
 } value_rows;
 
-/* Columns 8·c … 8·c + 7 from column j on, numbers or codes; with four vectors or more, j begins a
- * block. */
+/* Loads columns j + 8·c … j + 8·c + 7, numbers or codes. If c can be 4 or more, j must begin a block. */
 INLINE __m256 load_value(const dsmoe_dtype type, const unsigned char *row, int64_t j, int c)
 {
     if (type != DSMOE_Q8_0) return load_plain(type, row + dtype_bytes(type, j + 8 * c));
@@ -394,8 +394,8 @@ INLINE __m256 load_value(const dsmoe_dtype type, const unsigned char *row, int64
     return load_codes(block->q + j % BLOCK + c % 4 * 8);
 }
 
-/* One value in up to eight vectors of columns for m rows. Codes get the scale of their block through
- * the weights. */
+/* Adds one value to up to eight vectors of columns of m rows. For codes, the weights are multiplied by the
+ * scale of the block. */
 INLINE void add_value(const dsmoe_dtype type, const int m, const int columns,
                       const unsigned char *row, int64_t j, const float *weights, int64_t ld,
                       __m256 *sum)
@@ -420,7 +420,8 @@ INLINE void add_value(const dsmoe_dtype type, const int m, const int columns,
     }
 }
 
-/* `columns` vectors of columns from j on of m rows of y, `width` apart. */
+/* Adds all values to `columns` vectors of columns, beginning with column j, of m rows of y that are
+ * `width` apart. */
 INLINE void add_tile(const dsmoe_dtype type, const int m, const int columns, value_rows v,
                      int64_t j, float *y, int64_t width)
 {
@@ -444,7 +445,7 @@ INLINE void add_tile(const dsmoe_dtype type, const int m, const int columns, val
         _mm256_storeu_ps(y + i / columns * width + j + i % columns * 8, sum[i]);
 }
 
-/* The columns of plain types from j on, too few for a vector, of one row of y. */
+/* Adds to the columns from j on, too few for a vector, of one row of y. Only for plain types. */
 static void add_rest(const dsmoe_dtype type, value_rows v, int64_t j, float *y, int64_t width)
 {
     const __m256i lanes = first_lanes(width - j);
@@ -456,7 +457,7 @@ static void add_rest(const dsmoe_dtype type, value_rows v, int64_t j, float *y, 
     _mm256_maskstore_ps(y + j, lanes, sum);
 }
 
-/* All columns from j on of m rows of y. */
+/* Adds to all columns from j on of m rows of y. */
 INLINE void add_values(const dsmoe_dtype type, const int m, value_rows v, int64_t j, float *y,
                        int64_t width)
 {
@@ -471,7 +472,7 @@ INLINE void add_values(const dsmoe_dtype type, const int m, value_rows v, int64_
         add_rest(type, v, j, y + i * width, width);
 }
 
-/* Few rows: some values at a time, so that memory is read from its beginning to its end. */
+/* Few rows: takes some values at a time, so that memory is read from its beginning to its end. */
 INLINE void add_few(const dsmoe_dtype type, const int m, const float *weights, int64_t ld,
                     const int32_t *seen, const unsigned char *values, int64_t width, float *y,
                     const unsigned char *next)
@@ -495,8 +496,8 @@ INLINE void add_few(const dsmoe_dtype type, const int m, const float *weights, i
 /* Some columns of values as float32, [n][columns]. */
 typedef struct value_panel {
     int64_t first, n, columns;
-    float numbers[PANEL * BLOCK]; /* or codes, */
-    float scale[PANEL];           /* and their scales */
+    float numbers[PANEL * BLOCK]; /* or codes */
+    float scale[PANEL];           /* the scales of codes */
 } value_panel;
 
 INLINE void widen_values(const dsmoe_dtype type, const unsigned char *values, int64_t row,
@@ -511,7 +512,7 @@ INLINE void widen_values(const dsmoe_dtype type, const unsigned char *values, in
     }
 }
 
-/* The weights of the rows of a tile for the codes of a panel. */
+/* Multiplies the weights of a tile's rows by the scales of a panel's codes. */
 static void scale_weights(int64_t m, const float *weights, int64_t ld, const value_panel *panel,
                           float scaled[TILE_M * PANEL])
 {
@@ -520,7 +521,7 @@ static void scale_weights(int64_t m, const float *weights, int64_t ld, const val
             scaled[i * PANEL + s] = weights[i * ld + s] * panel->scale[s];
 }
 
-/* A panel's columns of m ≤ TILE_M rows of y. */
+/* Adds a panel to its columns of m ≤ TILE_M rows of y. */
 static void add_panel(int64_t m, const float *weights, int64_t ld, const int32_t *seen,
                       const value_panel *panel, float *y, int64_t width)
 {

@@ -1,17 +1,17 @@
-/* avx2_elements.c - the kernels of the AVX2 set that go element by element. */
+/* avx2_elements.c - the kernels of the AVX2 set that work element by element. */
 #include "kernels/avx2.h"
 
 #include <math.h>
 #include <string.h>
 
-/* e^x to about one unit in the last place: x = n·ln2 + r, |r| ≤ ln2/2, and a polynomial in r. The
- * ends are clamped so that 2^n stays a normal number; NaN stays NaN. */
+/* e^x to about one unit in the last place: x = n·ln2 + r with |r| ≤ ln2/2, and a polynomial in r. x is
+ * clamped so that 2^n is a normal number; NaN stays NaN. */
 INLINE __m256 exp8(__m256 x)
 {
     const __m256 log2e = _mm256_set1_ps(1.44269504088896341f);
     const __m256 ln2_high = _mm256_set1_ps(0.693359375f);
     const __m256 ln2_low = _mm256_set1_ps(-2.12194440e-4f);
-    x = _mm256_max_ps(_mm256_set1_ps(-87.3f), x); /* the second operand survives a NaN */
+    x = _mm256_max_ps(_mm256_set1_ps(-87.3f), x); /* if x is NaN, the second operand is returned */
     x = _mm256_min_ps(_mm256_set1_ps(88.3f), x);
     __m256 n =
         _mm256_round_ps(_mm256_mul_ps(x, log2e), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -37,7 +37,7 @@ INLINE __m256 sigmoid8(__m256 x)
     return _mm256_div_ps(one, _mm256_add_ps(one, exp8(_mm256_sub_ps(_mm256_setzero_ps(), x))));
 }
 
-/* Eight floats, or the first n where fewer are left: masked stores are slow, so only there. */
+/* Loads eight floats, or n if fewer are left. Masked stores are slow, so they are only used then. */
 INLINE __m256 load_first(const float *x, int64_t n)
 {
     return n >= 8 ? _mm256_loadu_ps(x) : _mm256_maskload_ps(x, first_lanes(n));

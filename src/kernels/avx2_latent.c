@@ -1,8 +1,9 @@
 /* avx2_latent.c - latents of every type of a cache, for AVX2, FMA and F16C.
  *
- * Some dozen queries meet each row, so arithmetic is the limit. Scores have queries across the lanes: packed queries are
- * groups of LATENT_QUERIES that lie column by column, and a number of a row is multiplied with all of them; no sum has to
- * be folded. Sums have columns across the lanes. Panels are rows of float32, each filled up to LATENT_COLUMNS. */
+ * A few dozen queries use each row, so arithmetic is the limit. For scores, the lanes are queries: packed
+ * queries are groups of LATENT_QUERIES, stored column by column, and a number of a row is multiplied with a
+ * whole group. So no sum has to be folded. For sums, the lanes are columns. Panels are rows of float32, each
+ * filled up to a multiple of LATENT_COLUMNS. */
 #include "kernels/avx2.h"
 
 #include <string.h>
@@ -10,9 +11,9 @@
 #include "kernels/blocks.h"
 
 enum {
-    TILE_M = 6,
-    TILE_N = 16
-}; /* keys of a tile of scores, or queries of one of sums; and what is across */
+    TILE_M = 6, /* rows in a tile of scores, or queries in a tile of sums */
+    TILE_N = 16 /* queries in a tile of scores, or columns in a tile of sums */
+};
 
 static int64_t padded(int64_t width) { return latent_floats(1, width) / LATENT_QUERIES; }
 
@@ -75,7 +76,7 @@ static void pack(int64_t m, const float *q, int64_t width, float *packed)
                 packed[k * LATENT_QUERIES + r] = i + r < m ? q[(i + r) * width + k] : 0.0f;
 }
 
-/* A group of queries with TILE_M rows: sums[row][query]. */
+/* Scores of a group of queries for TILE_M rows, as sums[row][query]. */
 INLINE void score_tile(const float *packed, const float *row, int64_t width, int64_t stride,
                        latent_next next, float sums[TILE_M][LATENT_QUERIES])
 {
@@ -108,7 +109,7 @@ static void score(int64_t m, const float *packed, int64_t n, const float *panel,
         for (int64_t j = 0; j < n; j += TILE_M) {
             int64_t count = n - j < TILE_M ? n - j : TILE_M;
             float sums[TILE_M][LATENT_QUERIES];
-            latent_next ahead = {0}; /* the first group asks for all */
+            latent_next ahead = {0}; /* the first group prefetches all of `next` */
             if (i == 0) ahead = next_part(next, j / TILE_M, (n + TILE_M - 1) / TILE_M);
             score_tile(packed + i * width, panel + j * padded(width), width, padded(width), ahead,
                        sums);
@@ -120,7 +121,7 @@ static void score(int64_t m, const float *packed, int64_t n, const float *panel,
 
 /* ---- sums ----------------------------------------------------------------------------------- */
 
-/* TILE_N columns of m queries over n rows. */
+/* Adds n rows to TILE_N columns of m queries. */
 INLINE void add_tile(const int m, const float *weights, int64_t ld, int64_t n, const float *row,
                      int64_t stride, float *y, int64_t ldy)
 {
@@ -159,7 +160,7 @@ static void add_queries(int64_t m, const float *weights, int64_t ld, int64_t n, 
     }
 }
 
-/* The same for fewer columns: the panel has more, y has not. */
+/* add_queries for fewer columns: the panel has TILE_N, but y does not. */
 static void add_rest(int64_t m, const float *weights, int64_t ld, int64_t n, const float *row,
                      int64_t stride, float *y, int64_t ldy, int64_t columns)
 {

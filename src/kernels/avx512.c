@@ -1,5 +1,5 @@
-/* avx512.c - the AVX-512 set (F, BW, DQ, VL, VNNI): what it does in another way than AVX2's, and what the
- * machine can do. */
+/* avx512.c - the AVX-512 set (F, BW, DQ, VL, VNNI): the functions that replace those of AVX2, and the
+ * probes. */
 #include "kernels/avx512.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ static double probe_fma(int64_t rounds, float *sink)
     return (double)rounds * CHAINS * 16 * 2;
 }
 
-/* Four streams, as a tile of weight rows is read: one alone does not keep memory busy. */
+/* Reads four streams, as few_rows does: one stream alone does not keep memory busy. */
 static float probe_read(int64_t n, const float *x)
 {
     enum { AHEAD = 128 };

@@ -1,5 +1,6 @@
-/* avx512.h - what the files of the AVX-512 set share. The set begins as a copy of AVX2's, whose small
- * helpers it takes too. */
+/* avx512.h - declarations that the files of the AVX-512 set share.
+ *
+ * The set begins as a copy of the AVX2 set. It uses the small helpers in avx2.h too. */
 #ifndef DSMOE_KERNELS_AVX512_H
 #define DSMOE_KERNELS_AVX512_H
 
@@ -28,16 +29,16 @@ few_rows_fn few_rows_f32_avx512, few_rows_f16_avx512, few_rows_bf16_avx512;
 /* Products with block types, by dsmoe_dtype: see block_kernels. */
 extern const block_kernels blocks_avx512[N_DTYPES];
 
-/* Replaces what the set does better, by dsmoe_dtype. */
+/* Replaces the types that AVX-512 does better, in a table by dsmoe_dtype. */
 void latents_add_avx512(latent_kernels *latents);
 
-/* Block types as float32. */
+/* Block types to float32. */
 typedef void widen_fn(int64_t n, const void *src, float *dst);
 widen_fn widen_q4_0_avx512, widen_q5_0_avx512, widen_q5_1_avx512, widen_q8_0_avx512;
 widen_fn widen_q4_k_avx512, widen_q5_k_avx512, widen_q6_k_avx512;
 
-/* The largest size that the scales of blocks allow n numbers: of each BLOCK of them the bits, if they are more than those
- * that are there. */
+/* The largest magnitude that n numbers can have with the scales of their blocks. For each BLOCK numbers,
+ * writes the bits of that float to largest[] if they are more than what is there. */
 void largest_avx512(dsmoe_dtype type, int64_t n, const void *src, uint32_t *largest);
 
 /* Backward through block types. */

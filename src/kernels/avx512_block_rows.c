@@ -1,15 +1,15 @@
-/* avx512_block_rows.c - some rows of x against rows of block types, straight from octets.
+/* avx512_block_rows.c - products of rows of x with weights of block types, straight from octets.
  *
- * VNNI adds four products of bytes to a lane of 32 bits in one instruction, so that nothing has to be
- * widened on the way, whatever the bits of a code. Codes are split once for all rows of x. Where they are
- * in the upper halves of bytes they stay there, sixteen times too large, and the scale is that much
- * smaller: one mask is all that splitting needs. What is taken off every code comes to a number for each
- * block of x, with which its sum begins.
+ * VNNI adds four products of bytes to a lane of 32 bits in one instruction, so no sum has to be widened,
+ * however many bits a code has. Codes are split once for all rows of x. Q4_K codes in the upper halves of
+ * bytes stay there, sixteen times too large, and their scale is that much smaller: splitting then needs only
+ * a mask. Some types subtract a constant from every code. That comes to one number for each block of x, with
+ * which its sum begins.
  *
  * All sums of integers times their scales are whole numbers below 2^24, which floats hold exactly.
  *
- * One row is limited by how fast memory brings the weights, and two or three nearly so. So lines are read
- * in their order, which is all that a processor needs to ask for them ahead of time: see ask_in_order. */
+ * The limit for one row is how fast memory delivers the weights, and nearly so for two or three. So cache
+ * lines are read in their order; the processor then prefetches them by itself: see ask_in_order. */
 #include "kernels/avx512_block_sums.h"
 
 /* ---- small types: a pair, or a single last block -------------------------------------------------- */
@@ -36,7 +36,7 @@ INLINE void dot_small(const dsmoe_dtype type, const int m, const block_x *x, int
     }
 }
 
-/* d·scale_x·dot, and m·sum_x. */
+/* Adds d·scale_x·dot, and m·sum_x if the type has minima. */
 INLINE void add_small(const dsmoe_dtype type, const int m, const block_x *x, int64_t b,
                       const char *scales, const uint8_t *codes, const bool single,
                       const offsets *offset, const int at, __m512 sums[ROWS])
@@ -57,7 +57,7 @@ INLINE void add_small(const dsmoe_dtype type, const int m, const block_x *x, int
     }
 }
 
-/* The last block alone: rows go to the first of their two lanes. */
+/* Adds a single last block: each row's sum goes to the first of its two lanes. */
 INLINE void add_single(const dsmoe_dtype type, const int m, const block_x *x, int64_t b,
                        const char *scales, const uint8_t *codes, const offsets *offset,
                        const int at, __m512 sums[ROWS])
@@ -92,10 +92,11 @@ INLINE void add_stretch_small(const dsmoe_dtype type, const int m, const block_x
 
 /* ---- Q8_0 ---------------------------------------------------------------------------------------- */
 
-/* What codes of each block are multiplied by, four times for each row; returns the largest scales. */
+/* The factors by which the codes of each block are multiplied, four times for each row. Returns the
+ * largest scales. */
 INLINE __m256 factors_of(const uint16_t (*d)[8], const int n, __m512i factor[2 * PAIRS])
 {
-    __m256i max = _mm256_setzero_si256(); /* as bits, which are in the order of the floats */
+    __m256i max = _mm256_setzero_si256(); /* as bits, which have the order of the floats */
     UNROLL
     for (int b = 0; b < 2 * PAIRS; b++) {
         if (b >= n) break;
@@ -108,7 +109,7 @@ INLINE __m256 factors_of(const uint16_t (*d)[8], const int n, __m512i factor[2 *
     for (int b = 0; b < 2 * PAIRS; b++) {
         if (b >= n) break;
         __m256 scale = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)d[b]));
-        /* what is not a number becomes 1 << 31: no factor, as its lower half is 0 */
+        /* A NaN becomes 1 << 31; its lower half, the factor, is 0. */
         __m256i part = _mm256_cvtps_epi32(_mm256_mul_ps(scale, inverse));
         __m512i word = _mm512_cvtepu32_epi64(part);
         const __m512i four = _mm512_set4_epi32(0x09080908, 0x09080908, 0x01000100, 0x01000100);
@@ -129,7 +130,7 @@ INLINE __m512 scale_q8_0(__m256 largest)
     return twice(_mm256_mul_ps(largest, _mm256_set1_ps(1.0f / FINE_ONE)));
 }
 
-/* All blocks of a stretch are added up: scale_x and the scale remain. */
+/* The end of a stretch, when all blocks are added up: multiplies by scale_x and the scale. */
 INLINE void add_sums_q8_0(const int m, const block_x *x, int64_t column, const __m512i dot[ROWS],
                           __m512 scale, __m512 sums[ROWS])
 {
@@ -145,7 +146,8 @@ INLINE const uint16_t (*scales_q8_0(const char *octet, int64_t column))[8]
     return (const uint16_t(*)[8])(octet + BLOCK_OCTET * dtype_bytes(DSMOE_Q8_0, column));
 }
 
-/* Eight codes of each row times their factor, as words: those in even bytes, and in odd ones. */
+/* Eight codes of each row times their factor, as words: first those in even bytes, then those in odd
+ * bytes. */
 INLINE void words_q8_0(const uint8_t *codes, __m512i factor, __m512i words[2])
 {
     __m512i eight = load_step(codes, false), upper = _mm512_set1_epi16((short)0xff00);
@@ -153,7 +155,7 @@ INLINE void words_q8_0(const uint8_t *codes, __m512i factor, __m512i words[2])
     words[1] = _mm512_mulhrs_epi16(_mm512_and_si512(eight, upper), factor);
 }
 
-/* A row has several sums, as one waits five cycles for the one before it. */
+/* A row has several sums that take turns, since an addition has to wait five cycles for the one before it. */
 enum { CHAINS = 2 };
 INLINE int chains(const int m) { return m == 1 ? 2 * CHAINS : CHAINS; }
 
@@ -163,7 +165,7 @@ INLINE void join_chains(const int m, __m512i *dot)
     for (int i = m; i < m * chains(m); i++) dot[i % m] = _mm512_add_epi32(dot[i % m], dot[i]);
 }
 
-/* Step s of block b more: two columns of each lane. */
+/* Adds step s of block b: two columns of each lane. */
 INLINE void add_words_step(const int m, const block_x *x, int64_t b, const int s, __m512i words,
                            __m512i dot[CHAINS * ROWS])
 {
@@ -202,7 +204,7 @@ INLINE void add_blocks_q8_0(const int m, const block_x *x, int64_t column, const
 
 /* ---- large types --------------------------------------------------------------------------------- */
 
-/* Scales and minima of all pairs as floats, and d and dmin. */
+/* The scales and minima of all pairs as floats, d and dmin. */
 typedef struct scales_k {
     __m512 scale[PAIRS], min[PAIRS], d, dmin;
 } scales_k;
@@ -228,7 +230,7 @@ INLINE scales_k scales_of(const stretch_scales *s)
     return of;
 }
 
-/* A pair more: scale_x·scale·dot. */
+/* Adds a pair: scale_x·scale·dot. */
 INLINE void add_pair(const int m, const block_x *x, int64_t b, const __m512i dot[ROWS],
                      __m512 scale, __m512 parts[ROWS])
 {
@@ -239,7 +241,7 @@ INLINE void add_pair(const int m, const block_x *x, int64_t b, const __m512i dot
     }
 }
 
-/* All pairs of Q4_K or Q5_K are added up: what the minima come to, d and dmin remain. */
+/* The end of a stretch of Q4_K or Q5_K, when all pairs are added up: applies d, the minima and dmin. */
 INLINE void add_parts(const int m, const block_x *x, int64_t b, const scales_k *of,
                       const __m512 parts[ROWS], __m512 sums[ROWS])
 {
@@ -254,7 +256,7 @@ INLINE void add_parts(const int m, const block_x *x, int64_t b, const scales_k *
     }
 }
 
-/* Two pairs of Q4_K, in the lower and the upper halves of bytes. */
+/* Adds two pairs of Q4_K, whose codes are in the lower and the upper halves of bytes. */
 INLINE void add_pairs_q4_k(const int m, const block_x *x, int64_t b, const uint8_t (*q)[STEP],
                            __m512 low_scale, __m512 high_scale, __m512 parts[ROWS])
 {
@@ -308,7 +310,8 @@ INLINE __m512 scales_of_half(const int8_t scale[8][2])
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)scale)));
 }
 
-/* Some pairs of Q6_K from `first` on, one half of their blocks: value = scale·dot, or that is added to it. */
+/* One half of the blocks of n pairs of Q6_K, beginning with pair `first`. Half 0 writes scale·dot to `value`,
+ * half 1 adds it. */
 INLINE void add_half_q6_k(const int m, const block_x *x, int64_t b, const stretch_q6_k *w,
                           const int first, const int n, const int half, const scales_q6_k *scales,
                           const offsets *offset, __m512 value[PAIRS][ROWS])
@@ -331,8 +334,8 @@ INLINE void add_half_q6_k(const int m, const block_x *x, int64_t b, const stretc
     }
 }
 
-/* Codes of all pairs come from the same lines, so few rows meet all of them at once. For many there are not enough
- * registers. */
+/* The codes of all pairs come from the same lines, so few rows take all pairs at once. For many rows there
+ * are not enough registers, and they take one pair after the other. */
 INLINE void add_stretch_q6_k(const int m, const block_x *x, int64_t column, const stretch_q6_k *w,
                              const scales_q6_k *scales, __m512 sums[ROWS])
 {
@@ -360,8 +363,9 @@ INLINE void add_stretch_q6_k(const int m, const block_x *x, int64_t column, cons
 
 /* ---- all octets ---------------------------------------------------------------------------------- */
 
-/* Columns [column, column + width) of an octet of k, at most a stretch. They are added up and then join
- * the sums before: a NaN or a large number in one stretch changes nothing about how others are rounded. */
+/* Adds the products with columns [column, column + width) of an octet of k columns, at most a stretch. They
+ * are summed separately first, so that a large number in one stretch does not change how the others are
+ * rounded. */
 INLINE void add_stretch(const dsmoe_dtype type, const int m, const block_x *x, int64_t column,
                         int64_t width, int64_t k, const char *octet, __m512 sums[ROWS])
 {
@@ -384,8 +388,8 @@ INLINE void add_stretch(const dsmoe_dtype type, const int m, const block_x *x, i
     for (int i = 0; i < m; i++) sums[i] = _mm512_add_ps(sums[i], more[i]);
 }
 
-/* A function for each type and number of rows, never a part of another: all registers for addresses are
- * needed for the rows of x. */
+/* There is a function for each type and number of rows. It is never inlined, because the rows of x need all
+ * registers for addresses. */
 typedef void stretch_fn(const block_x *x, int64_t column, int64_t width, int64_t k,
                         const char *octet, __m512 sums[ROWS]);
 
@@ -397,7 +401,7 @@ typedef void stretch_fn(const block_x *x, int64_t column, int64_t width, int64_t
         add_stretch(TYPE, m, x, column, width, k, octet, sums);                                    \
     }
 
-/* Octets one after the other, and each from its beginning to its end: see ask_in_order. */
+/* Reads octets one after the other, each from its beginning to its end: see ask_in_order. */
 static void run_rows(stretch_fn *stretch, dsmoe_dtype type, int m, const block_x *x, const char *w,
                      int64_t n, int64_t k, float *y, int64_t ldy)
 {
@@ -439,7 +443,8 @@ RUN_ROWS(q6_k, DSMOE_Q6_K)
 
 /* ---- many rows of Q8_0 --------------------------------------------------------------------------- */
 
-/* The codes of a stretch as words, made once for all rows: no other codes take as much work. */
+/* The codes of a stretch as words, made once for all rows because that takes more work than splitting
+ * other codes. */
 typedef struct words_stretch {
     __m512i words[2 * PAIRS][STEPS];
     __m512 scale;
@@ -496,7 +501,7 @@ WORDS(6)
 WORDS(7)
 WORDS(8)
 
-/* All groups of rows against one octet. */
+/* Products of all groups of rows with one octet. */
 static void run_groups_q8_0(int m, int group, const block_x *x, const char *octet, int64_t k,
                             float *y, int64_t ldy)
 {

@@ -1,14 +1,14 @@
-/* avx512_block_sums.h - how rows of x meet the codes of an octet: what there is of x, codes split
- * into bytes, and sums of integers. Its functions are for a number of rows that a compiler knows. */
+/* avx512_block_sums.h - products of rows of x with the codes of an octet: the parts of x, codes split into
+ * bytes, and sums of integers. The number of rows must be a constant for the compiler. */
 #ifndef DSMOE_KERNELS_AVX512_BLOCK_SUMS_H
 #define DSMOE_KERNELS_AVX512_BLOCK_SUMS_H
 
 #include "kernels/avx512_blocks.h"
 
-enum { HALVES = 2 * PAIRS * 2 }; /* of all blocks of a stretch */
+enum { HALVES = 2 * PAIRS * 2 }; /* halves of blocks in a stretch */
 
-/* Asks for lines in the order of their addresses, before some of them are read later than lines that follow. The
- * processor fetches ahead by itself as long as a stream of lines is sequential; out of order, memory delivers half as
+/* Prefetches lines in the order of their addresses. Call it if they will be read in another order: the
+ * processor prefetches by itself only while a stream of lines is sequential, and otherwise memory is half as
  * fast. */
 INLINE void ask_in_order(const void *from, const void *end)
 {
@@ -16,9 +16,10 @@ INLINE void ask_in_order(const void *from, const void *end)
         _mm_prefetch(line, _MM_HINT_T0);
 }
 
-/* ---- what there is of x ------------------------------------------------------------------------ */
+/* ---- the parts of x ---------------------------------------------------------------------------- */
 
-/* Eight or four bytes for all lanes: straight from memory, which takes none of the ports of arithmetic. */
+/* Copies eight bytes (single: four) to all lanes, straight from memory: that uses none of the arithmetic
+ * ports. */
 INLINE __m512i spread(const void *at, const bool single)
 {
     int32_t four;
@@ -27,13 +28,13 @@ INLINE __m512i spread(const void *at, const bool single)
     return _mm512_set1_epi32(four);
 }
 
-/* The q that step s of a pair from block b on meets, or of that block alone. */
+/* The q for step s of the pair that begins with block b, or of that single block. */
 INLINE __m512i x_step(const block_x *x, const int i, int64_t b, const int s, const bool single)
 {
     return spread(x->row[i] + b * BLOCK + (single ? 4 : 8) * s, single);
 }
 
-/* Two floats of the blocks of a pair, or one. */
+/* The floats of the two blocks of a pair, or of a single block. */
 INLINE __m512 x_floats(const char *at, const bool single)
 {
     return _mm512_castsi512_ps(spread(at, single));
@@ -47,8 +48,9 @@ INLINE __m512 x_sum(const block_x *x, const int i, int64_t b, const bool single)
     return x_floats(x->row[i] + x->sum + b * (int64_t)sizeof(float), single);
 }
 
-/* What sums of integers begin with: -zero·Σ q. Of each block in their order, or, where halves of blocks
- * have their own scales, of the first halves of both blocks of a pair and then of the second. */
+/* What sums of integers begin with: -zero·Σ q, where `zero` is the code of 0. There is one for each block, in
+ * their order. If halves of blocks have their own scales, there is one for each half: of each pair first
+ * those of the first halves of both blocks, then those of the second. */
 typedef struct offsets {
     int32_t of[ROWS][HALVES];
 } offsets;
@@ -63,7 +65,7 @@ INLINE const char *half_sums(const block_x *x, const int i, int64_t b)
     return x->row[i] + x->half_sum + b * 2 * (int64_t)sizeof(int16_t);
 }
 
-/* Of n blocks from block b on. */
+/* The offsets of n blocks, beginning with block b. */
 INLINE void block_offsets(const int m, const block_x *x, int64_t b, int64_t n, const int zero,
                           offsets *to)
 {
@@ -76,7 +78,7 @@ INLINE void block_offsets(const int m, const block_x *x, int64_t b, int64_t n, c
     }
 }
 
-/* Of a whole stretch. */
+/* The offsets of the halves of a whole stretch; `zero` is 1 << log_zero. */
 INLINE void half_offsets(const int m, const block_x *x, int64_t b, const int log_zero, offsets *to)
 {
     UNROLL
@@ -90,20 +92,20 @@ INLINE void half_offsets(const int m, const block_x *x, int64_t b, const int log
 
 /* ---- codes ------------------------------------------------------------------------------------- */
 
-/* 64 bytes of codes, or 32 of a single block. */
+/* Loads 64 bytes of codes, or 32 of a single block. */
 INLINE __m512i load_step(const uint8_t *at, const bool single)
 {
     if (single) return _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)at));
     return _mm512_loadu_si512(at);
 }
 
-/* Bits of `a` where the mask has ones, and of b elsewhere. */
+/* Bits of `a` where the mask has ones, and of `b` elsewhere. */
 INLINE __m512i choose(__m512i a, __m512i b, const char mask)
 {
     return _mm512_ternarylogic_epi32(_mm512_set1_epi8(mask), a, b, 0xca);
 }
 
-/* Codes of 5 bits: those of the first five steps, and above them those of the last three. */
+/* Splits codes of 5 bits: those of the last three steps are above those of the first five. */
 INLINE void split_5(const uint8_t *at, const bool single, __m512i code[STEPS])
 {
     __m512i v[FIVE_STEPS];
@@ -119,7 +121,7 @@ INLINE void split_5(const uint8_t *at, const bool single, __m512i code[STEPS])
     code[7] = choose(_mm512_srli_epi16(v[2], 5), top, 7);
 }
 
-/* The codes of 6 bits of step s of a pair. */
+/* The codes of 6 bits of a pair in step s. */
 INLINE __m512i split_6(const stretch_q6_k *w, const int pair, const int s)
 {
     if (pair < SIX_STEPS) return move_bits(load_step(w->q[s][pair], false), 0, 0, 63);
@@ -142,7 +144,7 @@ INLINE void no_dots(const int m, __m512i *dot)
     for (int i = 0; i < m; i++) dot[i] = _mm512_setzero_si512();
 }
 
-/* One step more for m rows of x. */
+/* Adds step s for m rows of x. */
 INLINE void add_step(const int m, const block_x *x, int64_t b, const int s, const bool single,
                      __m512i codes, __m512i dot[ROWS])
 {
@@ -151,7 +153,7 @@ INLINE void add_step(const int m, const block_x *x, int64_t b, const int s, cons
         dot[i] = _mm512_dpbusd_epi32(dot[i], codes, x_step(x, i, b, s, single));
 }
 
-/* The two lanes of each row. */
+/* The sum of the two lanes of each row. */
 INLINE __m256 fold_lanes(__m512 v)
 {
     __m512 sums = _mm512_add_ps(v, _mm512_movehdup_ps(v));

@@ -1,4 +1,4 @@
-/* avx512_blocks.c - x in integers, and rows of block types brought into octets: see avx512_blocks.h. */
+/* avx512_blocks.c - brings x into integers, and rows of block types into octets: see avx512_blocks.h. */
 #include "kernels/avx512_blocks.h"
 
 #include <math.h>
@@ -6,8 +6,8 @@
 
 /* ---- x in integers ----------------------------------------------------------------------------- */
 
-/* The largest magnitude of a block, as bits: those of floats are in the order of the floats, infinity
- * and NaN above all others. */
+/* The largest magnitude of a block, as bits. Without the sign, the bits of floats are in the order of the
+ * floats, with infinity and NaN above all others. */
 INLINE int32_t largest(__m512 first, __m512 second)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
@@ -16,13 +16,13 @@ INLINE int32_t largest(__m512 first, __m512 second)
     return _mm512_reduce_max_epi32(_mm512_max_epi32(a, b));
 }
 
-/* 16 numbers as bytes. */
+/* 16 numbers times a factor, rounded to bytes. */
 INLINE __m128i round_half(__m512 x, __m512 factor)
 {
     return _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(x, factor)));
 }
 
-/* The sum of 16 signed bytes: moved up by 128 they have no sign. */
+/* The sum of 16 signed bytes. 128 is added to each, so that the instruction can take them as unsigned. */
 INLINE int16_t sum_of_half(__m128i q)
 {
     __m128i high = _mm_xor_si128(q, _mm_set1_epi8((char)0x80));
@@ -30,8 +30,8 @@ INLINE int16_t sum_of_half(__m128i q)
     return (int16_t)(_mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128);
 }
 
-/* One block. One that is so small that it counts as 0 becomes 0, and, with the scale NaN, one with a
- * number that is not finite. */
+/* Quantises one block. Numbers that are so small that they count as 0 become 0. If a number is not finite,
+ * all become 0 and the scale is NaN. */
 INLINE __m256i quantize_block(const float *x, float *scale, int16_t half_sum[2])
 {
     const int32_t infinity = 0x7f800000;
@@ -39,7 +39,7 @@ INLINE __m256i quantize_block(const float *x, float *scale, int16_t half_sum[2])
     int32_t bits = largest(first, second);
     float max;
     memcpy(&max, &bits, sizeof max);
-    float factor = 127.0f / max; /* infinite for nothing, and for nearly nothing */
+    float factor = 127.0f / max; /* infinite if max is 0 or nearly 0 */
     bool usable = bits < infinity && factor < INFINITY;
     *scale = usable ? max * (1.0f / 127.0f) : bits < infinity ? 0.0f : NAN;
     half_sum[0] = half_sum[1] = 0;
@@ -68,7 +68,7 @@ void quantize_avx512(int64_t n, const float *x, int8_t *q, float *scale, int16_t
 
 /* ---- bytes of eight rows ------------------------------------------------------------------------- */
 
-/* Where the next blocks of the rows begin. */
+/* Where the next block of each row begins. */
 typedef struct eight {
     const unsigned char *row[BLOCK_OCTET];
 } eight;
@@ -92,7 +92,8 @@ INLINE __m128i two_rows(const unsigned char *low, const unsigned char *high)
     return _mm_castps_si128(_mm_loadh_pi(first, (const __m64 *)high));
 }
 
-/* Eight bytes of each row, `offset` after its beginning: pairs of loads, which are several times as fast as a gather. */
+/* Loads eight bytes of each row, `offset` after the beginning of its block. Pairs of loads are several times
+ * as fast as a gather. */
 INLINE __m512i eight_bytes(eight e, int64_t offset)
 {
     __m256i half[2];
@@ -109,7 +110,8 @@ INLINE __m512i eight_bytes(eight e, int64_t offset)
 /* The first two bytes of each row in v. */
 INLINE __m128i first_words(__m512i v) { return _mm512_cvtepi64_epi16(v); }
 
-/* d of one block, or of two in turn. Those bytes and six more are inside of any block. */
+/* Stores d of one block, or of two blocks in turn. eight_bytes reads six bytes more, which every block
+ * has. */
 INLINE void interleave_halves(eight e, int64_t offset, void *to)
 {
     _mm_storeu_si128(to, first_words(eight_bytes(e, offset)));
@@ -121,7 +123,7 @@ INLINE void interleave_half_pairs(eight e, int64_t first, int64_t second, void *
     _mm256_storeu_si256(to, _mm256_or_si256(a, _mm256_slli_epi32(b, 16)));
 }
 
-/* Of eight columns of both blocks of a pair: two steps. */
+/* Makes two steps from eight columns of both blocks of a pair. */
 INLINE void pair_steps(__m512i first, __m512i second, __m512i step[2])
 {
     const __mmask16 of_second = 0xaaaa;
@@ -129,7 +131,8 @@ INLINE void pair_steps(__m512i first, __m512i second, __m512i step[2])
     step[1] = _mm512_mask_blend_epi32(of_second, _mm512_srli_epi64(first, 32), second);
 }
 
-/* Of eight columns of a single block: two steps of half the size, in the lower halves. */
+/* Makes two steps of half the size from eight columns of a single block, in the lower halves of the
+ * registers. */
 INLINE void single_steps(__m512i block, __m512i step[2])
 {
     step[0] = _mm512_castsi256_si512(_mm512_cvtepi64_epi32(block));
@@ -144,7 +147,7 @@ INLINE void store_step(uint8_t *to, const bool single, __m512i step)
         _mm512_storeu_si512(to, step);
 }
 
-/* As split_5 finds them. */
+/* Stores codes in the form that split_5 reads. */
 INLINE void store_codes_5(const bool single, const __m512i code[STEPS], uint8_t *to)
 {
     const __m512i above[FIVE_STEPS] = {
@@ -159,7 +162,7 @@ INLINE void store_codes_5(const bool single, const __m512i code[STEPS], uint8_t 
 
 /* ---- small types --------------------------------------------------------------------------------- */
 
-/* A block of Q4_0 lies as its steps should, half by half. */
+/* The halves of bytes in a block of Q4_0 have the order that the steps need. */
 INLINE void codes_q4_0(eight e, int64_t block, const bool single, uint8_t *to)
 {
     const int bytes = single ? STEP / 2 : STEP;
@@ -176,8 +179,8 @@ INLINE void codes_q4_0(eight e, int64_t block, const bool single, uint8_t *to)
     }
 }
 
-/* Columns 8·t … 8·t + 7 of a block with codes of 5 bits, whose fifth bits begin at `at`: those of a row
- * are a byte, and of all rows a mask for all bytes. */
+/* Columns 8·t … 8·t + 7 of a block with codes of 5 bits, whose fifth bits begin at `at`. The fifth bits of a
+ * row are a byte, and those of all rows are a mask for the 64 bytes of codes. */
 INLINE __m512i columns_5(eight e, int64_t at, const int t)
 {
     __m512i high = _mm512_srli_epi64(eight_bytes(e, at), 8 * t);
@@ -200,7 +203,7 @@ INLINE void codes_5(eight e, int64_t at, int64_t next, const bool single, uint8_
     store_codes_5(single, code, to);
 }
 
-/* One or two blocks. */
+/* Interleaves a single block, or a pair. */
 INLINE void interleave_small(const dsmoe_dtype type, eight e, const bool single, uint8_t *scales,
                              uint8_t *codes)
 {
@@ -219,7 +222,8 @@ INLINE void interleave_small(const dsmoe_dtype type, eight e, const bool single,
         codes_5(e, offsetof(block_q5_1, high), next, single, codes);
 }
 
-/* Eight columns of a row as x has them: of each four 0 and 2 first, and the first four in even bytes. */
+/* Stores the codes of a block in the order of x. Of eight columns, 0, 2, 1, 3 are in the even bytes and 4, 6,
+ * 5, 7 in the odd bytes. */
 INLINE void interleave_q8_0(eight e, uint8_t *scales, uint8_t *codes)
 {
     const __m512i order = _mm512_set4_epi32(0x0f0b0d09, 0x0e0a0c08, 0x07030501, 0x06020400);
@@ -231,7 +235,7 @@ INLINE void interleave_q8_0(eight e, uint8_t *scales, uint8_t *codes)
     }
 }
 
-/* Stretch by stretch, pair by pair. */
+/* Interleaves all blocks of eight rows, stretch by stretch and pair by pair. */
 INLINE void interleave_blocks(const dsmoe_dtype type, const unsigned char *const row[BLOCK_OCTET],
                               int64_t k, uint8_t *to)
 {
@@ -259,7 +263,8 @@ INLINE void interleave_blocks(const dsmoe_dtype type, const unsigned char *const
 
 /* ---- large types --------------------------------------------------------------------------------- */
 
-/* All scales and minima of Q4_K or Q5_K: a byte of each part, then 48 bits for each lane. */
+/* Packs the scales and minima of Q4_K or Q5_K: first to a byte for each part, then to 48 bits for each
+ * lane. */
 INLINE void interleave_scales(eight e, stretch_scales *to)
 {
     const __m512i by_lane = _mm512_set4_epi32(0x0f0d0b09, 0x0e0c0a08, 0x07050301, 0x06040200);
@@ -333,7 +338,7 @@ INLINE void interleave_q5_k(eight e, stretch_q5_k *to)
     }
 }
 
-/* Two steps of all pairs: columns 8·t … 8·t + 7 of all parts, from 4 + 2 bits to 6. */
+/* Makes two steps of all pairs, from columns 8·t … 8·t + 7 of all parts. Joins 4 + 2 bits to codes of 6. */
 INLINE void interleave_q6_k_steps(eight e, const int t, stretch_q6_k *to)
 {
     __m512i code[PAIRS][2];

@@ -1,7 +1,8 @@
 /* avx512_float.c - products with float weights: 32 registers of 16 floats.
  *
- * Tile 14×32: 28 sums, 2 registers of b, 1 broadcast a: 16 loads for 28 multiply-adds. What is not there
- * at an edge is masked: no lane outside of an operand is read, and none outside of a panel is written. */
+ * The tile is 14×32: 28 registers of sums, 2 of b and 1 of a broadcast a. That is 16 loads for 28
+ * multiply-adds. Edges are masked: nothing outside of an operand is read, and nothing outside of a panel is
+ * written. */
 #include "kernels/avx512.h"
 
 enum {
@@ -9,10 +10,10 @@ enum {
     TILE_N = AVX512_TILE_N,
     FEW = AVX512_FEW,
     STREAMS = 4, /* rows of w that few_rows reads at once */
-    WIDE = 16,   /* floats of a register */
+    WIDE = 16,   /* floats in a register */
 };
 
-/* The first n lanes; none below 1, all from 16 on. */
+/* A mask of the first n lanes; none if n is below 1, all if n is 16 or more. */
 INLINE __mmask16 lanes(int64_t n)
 {
     return n >= WIDE ? (__mmask16)0xffff : n <= 0 ? (__mmask16)0 : (__mmask16)((1u << n) - 1);
@@ -32,7 +33,7 @@ INLINE __m512 load_wide(const dsmoe_dtype type, const void *at)
     return widen_halves(type, _mm256_loadu_si256(at));
 }
 
-/* The first n of them, zeros after: bytes past them may lie outside of the mapping. */
+/* Loads n ≤ 16 numbers and fills up with zeros. Bytes after the n may be outside of the mapped file. */
 INLINE __m512 load_some(const dsmoe_dtype type, const void *at, int64_t n)
 {
     if (type == DSMOE_F32) return _mm512_maskz_loadu_ps(lanes(n), at);
@@ -55,7 +56,7 @@ void pack_avx512(float *panel, rows src, int64_t n, int64_t width, int group)
         }
 }
 
-/* 16 bytes of rows i, i + 4, i + 8, i + 12. */
+/* Loads 16 bytes of each of rows i, i + 4, i + 8, i + 12. */
 INLINE __m512i four_rows(const unsigned char *const row[WIDE], const int i, int64_t offset)
 {
     __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(row[i] + offset)));
@@ -64,8 +65,8 @@ INLINE __m512i four_rows(const unsigned char *const row[WIDE], const int i, int6
     return _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(row[i + 12] + offset)), 3);
 }
 
-/* Four columns of 16 rows, given rows that lie four apart in the quarters of a register, which leaves
- * only shuffles within 128 bits. */
+/* Transposes four columns of 16 rows. r[i] has rows i, i + 4, i + 8 and i + 12 in its quarters, so that only
+ * shuffles within 128 bits are needed. */
 INLINE void transpose(__m512 column[4], const __m512 r[4])
 {
     __m512 low01 = _mm512_unpacklo_ps(r[0], r[1]), high01 = _mm512_unpackhi_ps(r[0], r[1]);
@@ -76,7 +77,7 @@ INLINE void transpose(__m512 column[4], const __m512 r[4])
     column[3] = _mm512_shuffle_ps(high01, high23, 0xee);
 }
 
-/* Eight columns of 16 rows, transposed. */
+/* Loads eight columns of 16 rows, as float32 and transposed. */
 INLINE void load_transposed(__m512 column[8], const dsmoe_dtype type,
                             const unsigned char *const row[WIDE], int64_t offset)
 {
@@ -102,7 +103,8 @@ INLINE void load_transposed(__m512 column[8], const dsmoe_dtype type,
     transpose(column + 4, right);
 }
 
-/* `count` of 16 rows, all of which can be read, into the columns of a panel that `room` tells. */
+/* Packs the first `count` of 16 rows into the columns of a panel that are in the mask `room`. All 16 must
+ * be readable. */
 INLINE void pack_rows(float *panel, const dsmoe_dtype type, const unsigned char *const row[WIDE],
                       int count, int64_t width, int group, __mmask16 room)
 {
@@ -125,7 +127,7 @@ INLINE void pack_rows(float *panel, const dsmoe_dtype type, const unsigned char 
     }
 }
 
-/* Rows that are missing repeat the first, and count as zeros. */
+/* Missing rows are replaced by the first when reading, and by zeros in the panel. */
 void pack_transposed_avx512(float *panel, rows src, int64_t n, int64_t width, int group)
 {
     for (int64_t i = 0; i < n; i += group, panel += width * group)
@@ -176,7 +178,8 @@ INLINE void add_to(float *c, __mmask16 there, bool accumulate, __m512 sum)
     _mm512_mask_storeu_ps(c, there, sum);
 }
 
-/* The first `height` rows of a tile, of which m count, and `wide` registers of its columns, of which n. */
+/* Computes the first `height` rows and `wide` registers of columns of a tile. Stores m rows and n columns
+ * of it. */
 INLINE void tile_of(const int height, const int wide, int64_t k, const float *a, const float *b,
                     float *c, int64_t ldc, bool accumulate, int m, int n, patch ahead)
 {
@@ -209,7 +212,7 @@ INLINE void tile_of(const int height, const int wide, int64_t k, const float *a,
     }
 }
 
-/* Half a tile: products whose columns are the rank of low-rank additions have no more. */
+/* Half of the columns of a tile: enough for low-rank additions, whose columns are the rank. */
 static void tile_narrow(int64_t k, const float *a, const float *b, float *c, int64_t ldc,
                         bool accumulate, int m, int n, patch ahead)
 {
@@ -219,7 +222,7 @@ static void tile_narrow(int64_t k, const float *a, const float *b, float *c, int
         tile_of(TILE_M, 1, k, a, b, c, ldc, accumulate, m, n, ahead);
 }
 
-/* The last tile of an expert's rows is rarely full: a lower one spares the work on rows not there. */
+/* The last tile of an expert's rows is rarely full. A tile of fewer rows saves the work for missing rows. */
 void tile_avx512(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate,
                  int m, int n, patch ahead)
 {
@@ -240,7 +243,8 @@ void tile_avx512(int64_t k, const float *a, const float *b, float *c, int64_t ld
 
 /* ---- few rows ---------------------------------------------------------------------------------- */
 
-/* 16 columns of row i of x, whose LANES come together for all m rows; the last may be LANES alone. */
+/* 16 columns of row i of x, which is packed as [steps][m][LANES]. If not `both`, only LANES columns are
+ * left. */
 INLINE __m512 x_wide(const float *x, const int m, const int i, const bool both)
 {
     __m256 low = _mm256_loadu_ps(x + i * LANES);
@@ -265,7 +269,7 @@ INLINE float fold_wide(__m512 v)
     return fold(_mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)));
 }
 
-/* m rows of x against n rows of w, `stride` bytes apart. */
+/* Products of m rows of x with n rows of w, which are `stride` bytes apart. */
 INLINE void few_rows_tile(const dsmoe_dtype type, const int m, const int n, const float *x,
                           const unsigned char *w, int64_t stride, int64_t k, float *y, int64_t ldy,
                           int64_t y_step)
@@ -296,8 +300,8 @@ INLINE void few_rows_tile(const dsmoe_dtype type, const int m, const int n, cons
     }
 }
 
-/* Rows 0, n/STREAMS, 2·n/STREAMS … of w together, then the rows after them: so memory is read in a few
- * long streams, each from its beginning to its end, which keeps it busiest. */
+/* Takes rows 0, n/STREAMS, 2·n/STREAMS … of w together, then the rows after them. So memory is read in a few
+ * long streams, each from its beginning to its end, which is fastest. */
 INLINE void few_rows_of(const dsmoe_dtype type, const int m, const float *x, matrix w, int64_t n,
                         int64_t k, float *y, int64_t ldy)
 {

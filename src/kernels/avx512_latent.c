@@ -1,13 +1,14 @@
-/* avx512_latent.c - latents of types that have few bits anyway, for AVX-512 with VNNI.
+/* avx512_latent.c - latents of types with few bits (F16, Q8_0), for AVX-512 with VNNI.
  *
- * Some dozen queries meet each row, so arithmetic is the limit, and products of 16-bit words are twice as many as those
- * of float32. Rows become words of 13 bits, queries of 12 and weights of 13, each with one scale for a stretch of
- * columns: what is rounded away is up to twice what float16 does not hold. The sums of a stretch are exact in 32 bits, so that
- * only their order over stretches and panels matters, which is fixed.
+ * A few dozen queries use each row, so arithmetic is the limit, and a register does twice as many products of
+ * 16-bit words as of float32. Rows are converted to words of 13 bits, queries to 12 and weights to 13, each
+ * with one scale for a stretch of columns. The rounding error is up to twice that of float16. The sums of a
+ * stretch are exact in 32 bits, so only the order of stretches and panels matters, and that is fixed.
  *
- * Scores have queries across the lanes: packed queries are groups that lie in pairs of columns, and two numbers of a row
- * are multiplied with all of them. Sums have columns across the lanes: a panel has its rows a second time, in pairs of
- * rows. The words of 32 columns lie in turn, one of the first 16 columns and one of the last: see in_turn. */
+ * For scores, the lanes are queries: packed queries are groups, stored in pairs of columns, and two numbers
+ * of a row are multiplied with a whole group. For sums, the lanes are columns: a panel has its rows a second
+ * time, in pairs of rows. The words of 32 columns alternate, one of the first 16 columns and one of the last
+ * 16: see in_turn. */
 #include "kernels/avx512.h"
 
 #include <string.h>
@@ -15,13 +16,15 @@
 #include "kernels/blocks.h"
 
 enum {
-    ROW_MOST = 4095,    /* the largest word of a row, */
-    QUERY_MOST = 2047,  /* of a query: BLOCK_STRETCH products of both fit, */
-    WEIGHT_MOST = 8191, /* and of a weight: so do LATENT_KEYS of these */
-    WIDE = 16,          /* lanes */
-    STEP = LATENT_COLUMNS,
-    TILE_M = 8,    /* queries of a tile of sums */
-    LOAD_ROWS = 8, /* that are brought into words together */
+    /* The largest words of a row, a query and a weight. 32 bits hold the sum of BLOCK_STRETCH products of
+     * rows and queries, and of LATENT_KEYS products of rows and weights. */
+    ROW_MOST = 4095,
+    QUERY_MOST = 2047,
+    WEIGHT_MOST = 8191,
+    WIDE = 16,             /* lanes of a register */
+    STEP = LATENT_COLUMNS, /* columns that are converted at once */
+    TILE_M = 8,            /* queries in a tile of sums */
+    LOAD_ROWS = 8,         /* rows that are converted together */
 };
 
 static int64_t padded(int64_t width) { return latent_floats(1, width) / LATENT_QUERIES; }
@@ -31,7 +34,7 @@ static int64_t stretches(int64_t width) { return (width + BLOCK_STRETCH - 1) / B
 
 typedef struct word_panel {
     int16_t *rows;  /* [LATENT_KEYS, padded] */
-    int16_t *pairs; /* [padded / STEP][LATENT_KEYS / 2][STEP][2]: the same in pairs of rows */
+    int16_t *pairs; /* [padded / STEP][LATENT_KEYS / 2][STEP][2]: the same words in pairs of rows */
     float *scale;   /* [stretches][LATENT_KEYS] */
 } word_panel;
 
@@ -42,33 +45,33 @@ static word_panel panel_at(const float *panel, int64_t width)
     return (word_panel){words, words + size, (float *)(words + 2 * size)};
 }
 
-/* The first n lanes; none below 1, all from 16 on. */
+/* A mask of the first n lanes; none if n is below 1, all if n is 16 or more. */
 INLINE __mmask16 lanes(int64_t n)
 {
     return n >= WIDE ? (__mmask16)0xffff : n <= 0 ? (__mmask16)0 : (__mmask16)((1u << n) - 1);
 }
 
-/* Numbers times a factor, to whole ones: the lower word of each lane. */
+/* Numbers times a factor, rounded to integers in the lower word of each lane. */
 INLINE __m512i to_words(__m512 x, __m512 factor)
 {
-    const __m512 whole = _mm512_set1_ps(3 << 22); /* beside it a float has no place for fractions */
+    const __m512 whole = _mm512_set1_ps(3 << 22); /* floats as large as this have no fraction */
     return _mm512_castps_si512(_mm512_fmadd_ps(x, factor, whole));
 }
 
-/* The lower words of all lanes of a and b in turn. */
+/* The lower words of all lanes of a and b, alternating. */
 INLINE __m512i in_turn(__m512i a, __m512i b)
 {
     return _mm512_mask_blend_epi16(0xaaaaaaaa, a, _mm512_slli_epi32(b, 16));
 }
 
-/* The first n of 32 halves. */
+/* Loads n ≤ 32 halves and fills up with zeros. */
 INLINE __m512i load_halves(const unsigned char *at, int64_t n)
 {
     if (n >= STEP) return _mm512_loadu_si512(at);
     return _mm512_maskz_loadu_epi16((__mmask32)((1u << n) - 1), at);
 }
 
-/* The largest magnitude of n halves; not a finite number if one of them is none. */
+/* The largest magnitude of n halves; infinite or NaN if one of them is. */
 INLINE float largest_half(const unsigned char *at, int64_t n)
 {
     const __m512i magnitude = _mm512_set1_epi16(0x7fff);
@@ -78,17 +81,18 @@ INLINE float largest_half(const unsigned char *at, int64_t n)
     __m256i half =
         _mm256_max_epu16(_mm512_castsi512_si256(most), _mm512_extracti64x4_epi64(most, 1));
     __m128i eight = _mm_max_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-    const __m128i all = _mm_set1_epi16(-1); /* the least of what is left of them */
+    const __m128i all = _mm_set1_epi16(-1); /* the largest number has the smallest complement */
     int least = _mm_extract_epi16(_mm_minpos_epu16(_mm_xor_si128(eight, all)), 0);
     return _cvtsh_ss((unsigned short)~least);
 }
 
-/* The scale of numbers whose largest is given; *factor brings them to words. NaN where a number is not finite. */
+/* The scale of numbers whose largest is given; *factor converts them to words. Both are NaN if `largest` is
+ * not finite. */
 INLINE float scale_of(float largest, float most, float *factor)
 {
     if (!(largest - largest == 0.0f)) return *factor = largest - largest;
     *factor = largest > 0.0f ? most / largest : 0.0f;
-    if (!(*factor - *factor == 0.0f)) return *factor = 0.0f; /* too small to be told from 0 */
+    if (!(*factor - *factor == 0.0f)) return *factor = 0.0f; /* all numbers are nearly 0 */
     return largest / most;
 }
 
@@ -97,7 +101,7 @@ typedef struct wide_words {
     __m512i low, high;
 } wide_words;
 
-/* Of float16, of which n are there. */
+/* Converts 32 columns of float16, of which n exist. */
 INLINE wide_words words_f16(const unsigned char *at, int64_t n, float factor)
 {
     const __m512 by = _mm512_set1_ps(factor);
@@ -112,7 +116,7 @@ INLINE wide_words words_f16(const unsigned char *at, int64_t n, float factor)
     return (wide_words){to_words(_mm512_cvtph_ps(low), by), to_words(_mm512_cvtph_ps(high), by)};
 }
 
-/* The largest magnitude of n floats, or something that is not a finite number. */
+/* The largest magnitude of n floats; infinite or NaN if one of them is. */
 INLINE float largest_float(const float *x, int64_t n)
 {
     __m512 most = _mm512_setzero_ps(), check = _mm512_setzero_ps();
@@ -124,7 +128,7 @@ INLINE float largest_float(const float *x, int64_t n)
     return _mm512_reduce_max_ps(most) + _mm512_reduce_add_ps(check);
 }
 
-/* Of float32, of which n are there. */
+/* Converts 32 columns of float32, of which n exist. */
 INLINE wide_words words_f32(const float *at, int64_t n, float factor)
 {
     const __m512 by = _mm512_set1_ps(factor);
@@ -132,7 +136,7 @@ INLINE wide_words words_f32(const float *at, int64_t n, float factor)
                         to_words(_mm512_maskz_loadu_ps(lanes(n - WIDE), at + WIDE), by)};
 }
 
-/* What the blocks of a row of Q8_0 need: the factor of each in a stretch, 0 to FINE_FACTOR. */
+/* The factor of each block in a stretch of a row of Q8_0, 0 to FINE_FACTOR. */
 typedef struct block_factors {
     int16_t at[BLOCK_STRETCH / BLOCK];
 } block_factors;
@@ -153,7 +157,7 @@ INLINE float scale_q8_0(const block_q8_0 *blocks, int64_t n, block_factors *fact
     return largest / (float)FINE_ONE;
 }
 
-/* Of a block's codes. */
+/* Converts the codes of a block. */
 INLINE wide_words words_q8_0(const block_q8_0 *block, int16_t factor)
 {
     const __m512i by = _mm512_set1_epi16(factor);
@@ -163,7 +167,7 @@ INLINE wide_words words_q8_0(const block_q8_0 *block, int16_t factor)
                         _mm512_mulhrs_epi16(_mm512_slli_epi32(high, 8), by)};
 }
 
-/* The words of two rows in the places of both forms. */
+/* Stores the words of two rows in both forms. */
 INLINE void put_pair(word_panel to, int64_t row, int64_t k, int64_t stride, wide_words a,
                      wide_words b)
 {
@@ -174,8 +178,8 @@ INLINE void put_pair(word_panel to, int64_t row, int64_t k, int64_t stride, wide
     _mm512_store_si512(pair + STEP, in_turn(a.high, b.high));
 }
 
-/* Columns first … end - 1 of a stretch of some rows: first all scales, which wait for nothing but memory. An odd last row
- * is there twice. */
+/* Loads columns first … end - 1 of a stretch of some rows. All scales are made first, since they depend only
+ * on memory. An odd last row is stored twice. */
 static void load_part_f16(int64_t n, const unsigned char *src, int64_t width, int64_t first,
                           int64_t end, word_panel to, int64_t row, float *scale)
 {
@@ -247,7 +251,7 @@ static void load_q8_0(int64_t n, const void *src, int64_t width, float *panel)
 
 /* ---- queries -------------------------------------------------------------------------------- */
 
-/* A group: [padded / 2][LATENT_QUERIES][2] words, and after them scales [stretches][LATENT_QUERIES]. */
+/* A group is [padded / 2][LATENT_QUERIES][2] words, followed by scales [stretches][LATENT_QUERIES]. */
 static int64_t group_floats(int64_t width) { return latent_floats(LATENT_QUERIES, width); }
 
 static float *group_scales(const float *group, int64_t width)
@@ -255,7 +259,7 @@ static float *group_scales(const float *group, int64_t width)
     return (float *)group + padded(width) * LATENT_QUERIES / 2;
 }
 
-/* 16 rows of 16 lanes become columns. */
+/* Transposes 16 rows of 16 lanes. */
 INLINE void transpose(__m512 r[WIDE])
 {
     __m512 t[WIDE];
@@ -282,7 +286,7 @@ INLINE void transpose(__m512 r[WIDE])
     }
 }
 
-/* m ≤ LATENT_QUERIES queries, columns first … end - 1 of one stretch. */
+/* Packs columns first … end - 1 of a stretch of min(m, LATENT_QUERIES) queries. */
 static void pack_stretch(int64_t m, const float *q, int64_t width, int64_t first, int64_t end,
                          float *group, float *scale)
 {
@@ -320,7 +324,7 @@ static void pack(int64_t m, const float *q, int64_t width, float *packed)
 
 /* ---- scores --------------------------------------------------------------------------------- */
 
-/* A group of queries with 16 rows over n columns of a stretch: sums[row][query]. */
+/* Products of a group of queries with 16 rows over n columns of a stretch, as sum[row][query]. */
 INLINE void score_tile(const float *group, const int16_t *row, int64_t stride, int64_t n,
                        latent_next next, int64_t line, __m512i sum[WIDE])
 {
@@ -338,7 +342,8 @@ INLINE void score_tile(const float *group, const int16_t *row, int64_t stride, i
     }
 }
 
-/* Of 16 rows from `row` on, all stretches: scores of a group as [query][row]. */
+/* Scores of a group of queries for 16 rows, beginning with row `row`, over all stretches: as
+ * scores[query][row]. */
 static void score_rows(const float *group, word_panel from, int64_t row, int64_t width,
                        latent_next next, __m512 scores[WIDE])
 {
@@ -369,7 +374,7 @@ static void score(int64_t m, const float *packed, int64_t n, const float *panel,
     for (int64_t i = 0; i < m; i += LATENT_QUERIES, packed += group_floats(width))
         for (int64_t j = 0; j < n; j += WIDE) {
             __m512 sums[WIDE];
-            latent_next ahead = {0}; /* the first group asks for all */
+            latent_next ahead = {0}; /* the first group prefetches all of `next` */
             if (i == 0) ahead = next_part(next, j / WIDE, (n + WIDE - 1) / WIDE);
             score_rows(packed, from, j, width, ahead, sums);
             for (int64_t r = 0; r < LATENT_QUERIES && i + r < m; r++)
@@ -381,11 +386,12 @@ static void score(int64_t m, const float *packed, int64_t n, const float *panel,
 
 /* The weights of TILE_M queries in a stretch. */
 typedef struct word_weights {
-    int32_t pair[TILE_M][LATENT_KEYS / 2]; /* two words: of rows 2·i and 2·i + 1 */
+    int32_t pair[TILE_M][LATENT_KEYS / 2]; /* [i][j]: the words of rows 2·j and 2·j + 1 */
     float scale[TILE_M];
 } word_weights;
 
-/* Weights times the scales of their rows. A row without weight has no part, whatever its scale is. */
+/* Converts weights, multiplied by the scales of their rows. A row with weight 0 gets 0, whatever its scale
+ * is. */
 static void weigh_rows(int64_t m, const float *weights, int64_t ld, const float *scale,
                        word_weights *to)
 {
@@ -409,7 +415,8 @@ static void weigh_rows(int64_t m, const float *weights, int64_t ld, const float 
     }
 }
 
-/* 32 columns of TILE_M queries over n pairs of rows, of which m are wanted: y += scale·Σ, the first `columns` of them. */
+/* y += scale·Σ over n pairs of rows, for the first m of TILE_M queries and the first `columns` of 32
+ * columns. */
 static void add_tile(int64_t m, const word_weights *w, int64_t n, const int16_t *pairs, float *y,
                      int64_t ldy, int64_t columns)
 {
@@ -443,7 +450,7 @@ static void add_tile(int64_t m, const word_weights *w, int64_t n, const int16_t 
 static void add(int64_t m, const float *weights, int64_t ld, int64_t n, const float *panel,
                 int64_t width, float *y, int64_t n_sums)
 {
-    enum { GROUPS = 2 }; /* tiles that meet a part of the panel while the first cache has it */
+    enum { GROUPS = 2 }; /* tiles that use a part of the panel while it is in the first cache */
     const word_panel from = panel_at(panel, width);
     for (int64_t first = 0; first < m; first += GROUPS * TILE_M)
         for (int64_t s = 0; s < stretches(n_sums); s++) {

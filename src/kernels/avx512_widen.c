@@ -1,19 +1,21 @@
-/* avx512_widen.c - block types to float32, sixteen numbers at a time: what backward through frozen weights takes of
- * them. Codes times scales are exact (see widen_blocks.c), so fused or not comes to the same bits. */
+/* avx512_widen.c - block types to float32, sixteen numbers at a time, for backward through frozen weights.
+ *
+ * Codes times scales are exact (see widen_blocks.c), so fused operations give the same bits. */
 #include <string.h>
 
 #include "base/half.h"
 #include "kernels/avx512.h"
 #include "kernels/blocks.h"
 
-/* scale·code - offset of sixteen bytes. */
+/* Stores scale·code - offset for sixteen codes. */
 INLINE void put_line(__m128i codes, __m512 scale, __m512 offset, float *dst)
 {
     __m512 x = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes));
     _mm512_storeu_ps(dst, _mm512_fmsub_ps(x, scale, offset));
 }
 
-/* scale·(code - middle): the difference in integers, so that zeros have the sign that they should. */
+/* Stores scale·(code - middle) for sixteen codes. The difference is in integers, so that zeros get the
+ * right sign. */
 INLINE void put_centred(__m128i codes, int middle, float scale, float *dst)
 {
     __m512i x = _mm512_sub_epi32(_mm512_cvtepu8_epi32(codes), _mm512_set1_epi32(middle));
@@ -36,7 +38,7 @@ void widen_q4_0_avx512(int64_t n, const void *src, float *dst)
     }
 }
 
-/* Sixteen bytes with the fifth bits of a mask. */
+/* Adds the fifth bits to sixteen codes. */
 INLINE __m128i with_fifth(__m128i low, const uint8_t high[2])
 {
     __mmask16 bits = (__mmask16)(high[0] | high[1] << 8);
@@ -83,14 +85,14 @@ typedef struct lines {
     float scale[8], offset[8];
 } lines;
 
-/* Eight bytes times a number. */
+/* Stores eight bytes times a number. */
 INLINE void put_products(uint64_t bytes, float number, float to[8])
 {
     __m256i ints = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)bytes));
     _mm256_storeu_ps(to, _mm256_mul_ps(_mm256_cvtepi32_ps(ints), _mm256_set1_ps(number)));
 }
 
-/* All of a block at once: see block_scale_min. */
+/* The lines of all parts of a block: see block_scale_min. */
 INLINE lines lines_of(const uint8_t d[2], const uint8_t dmin[2], const uint8_t scales[12])
 {
     const uint32_t four = 0x0f0f0f0f, six = 0x3f3f3f3f, upper = 0x30303030;
@@ -106,7 +108,7 @@ INLINE lines lines_of(const uint8_t d[2], const uint8_t dmin[2], const uint8_t s
     return l;
 }
 
-/* Sixteen numbers of part i. */
+/* Stores sixteen numbers of part i. */
 INLINE void put_part(__m128i codes, const lines *l, int i, float *dst)
 {
     put_line(codes, _mm512_set1_ps(l->scale[i]), _mm512_set1_ps(l->offset[i]), dst);
@@ -126,7 +128,7 @@ void widen_q4_k_avx512(int64_t n, const void *src, float *dst)
     }
 }
 
-/* Bit `part` of sixteen bytes, as the fifth. */
+/* Bit `part` of sixteen bytes, moved to the fifth bit. */
 INLINE __m128i fifth_of(__m128i high, int part)
 {
     __m128i bit = _mm_and_si128(high, _mm_set1_epi8((char)(1 << part)));
@@ -167,9 +169,10 @@ void widen_q6_k_avx512(int64_t n, const void *src, float *dst)
     }
 }
 
-/* ---- how large they can be ------------------------------------------------------------------------ */
+/* ---- the largest number that a block can have ----------------------------------------------------- */
 
-/* Of numbers without their signs the order is that of their bits, and a NaN is the largest of all. */
+/* *largest becomes the larger of itself and |x|. Without signs, the bits of floats have the order of the
+ * floats, and NaN is above all others. */
 INLINE void grow(uint32_t *largest, float x)
 {
     uint32_t bits;
@@ -178,7 +181,7 @@ INLINE void grow(uint32_t *largest, float x)
     if (bits > *largest) *largest = bits;
 }
 
-/* Of the codes of a part the first and the last give the ends of its numbers. */
+/* The numbers of a part are between those of the first and the last code. */
 INLINE void largest_of_lines(const lines *l, float last_code, uint32_t largest[8])
 {
     const __m256i no_sign = _mm256_set1_epi32(INT32_MAX);
@@ -193,7 +196,7 @@ INLINE void largest_of_lines(const lines *l, float last_code, uint32_t largest[8
 
 INLINE void largest_of_small(dsmoe_dtype type, const unsigned char *block, uint32_t *largest)
 {
-    float d = half_load_f16(block); /* the first of each type */
+    float d = half_load_f16(block); /* d comes first in each of these types */
     switch (type) {
     case DSMOE_Q4_0: grow(largest, 8.0f * d); break;
     case DSMOE_Q5_0: grow(largest, 16.0f * d); break;
@@ -218,7 +221,7 @@ void largest_avx512(dsmoe_dtype type, int64_t n, const void *src, uint32_t *larg
     const unsigned char *block = src;
     for (int64_t j = 0; j < n; j += dtype_table[type].block, block += dtype_table[type].bytes) {
         uint32_t *to = largest + j / BLOCK;
-        if (type == DSMOE_Q4_K || type == DSMOE_Q5_K) { /* which begin alike */
+        if (type == DSMOE_Q4_K || type == DSMOE_Q5_K) { /* both have the same head */
             const block_q4_k *b = (const block_q4_k *)block;
             lines l = lines_of(b->d, b->dmin, b->scales);
             largest_of_lines(&l, type == DSMOE_Q4_K ? 15.0f : 31.0f, to);

@@ -1,10 +1,12 @@
-/* avx512_words.c - backward through weights in blocks: products of words, two terms of the sum in a lane.
+/* avx512_words.c - backward through weights of block types: products of words, two terms of the sum in a
+ * lane.
  *
- * Words of 32 columns have one scale, by the largest numbers that the scales of blocks allow: so these alone are read
- * before the codes become words.
+ * The words of 32 columns have one scale, which comes from the largest number that the scales of the blocks
+ * allow. So only these scales have to be read before codes are converted to words.
  *
- * A panel has, of each group of 32 columns, [sum/2][32] pairs of words. Of four rows 0 and 2 are a pair, and 1 and 3:
- * in that order quantize_fine leaves the other side. Tile 14×32 as with floats, at twice the terms. */
+ * For each group of 32 columns, a panel has [sum/2][32] pairs of words. Of each four rows, 0 and 2 are a
+ * pair, and 1 and 3 are one: quantize_fine stores the other operand in that order. The tile is 14×32 as with
+ * floats, with twice the terms. */
 #include <string.h>
 
 #include "kernels/avx512.h"
@@ -13,13 +15,13 @@ enum {
     TILE_M = AVX512_TILE_M,
     TILE_N = AVX512_TILE_N,
     WIDE = 16,  /* lanes of a register */
-    MOST = 256, /* columns that are packed together */
+    MOST = 256, /* the most columns that are packed together */
 };
 
 /* ---- weights in words -------------------------------------------------------------------------- */
 
-/* What brings the numbers of 32 columns into words, and what brings these back. Columns of nearly nothing, and those that
- * are not finite, become zeros; the scale of the latter is not finite. */
+/* `factor` converts the numbers of 32 columns to words, `scale` converts words back. Columns whose numbers
+ * are nearly 0 or not finite become zeros; if they are not finite, neither is the scale. */
 typedef struct word_scale {
     float factor, scale;
 } word_scale;
@@ -36,14 +38,15 @@ INLINE __m512i rounded(const float *x, __m512 factor)
     return _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), factor));
 }
 
-/* 16 columns of two rows. */
+/* 16 columns of two rows, as pairs of words. */
 INLINE __m512i pair_of(const float *first, const float *second, __m512 factor)
 {
     __m512i high = _mm512_slli_epi32(rounded(second, factor), 16);
     return _mm512_mask_blend_epi16(0xaaaaaaaa, rounded(first, factor), high);
 }
 
-/* Four rows, the first ones of the panel's groups being at `panel`, which lie `apart` words apart. */
+/* Packs four rows. `panel` is their place in the first group of columns; the groups are `apart` words
+ * apart. */
 INLINE void pack_four(const float wide[4][MOST], int64_t n, const word_scale *scales, int64_t apart,
                       int16_t *panel)
 {
@@ -89,7 +92,7 @@ INLINE void add_to(float *c, bool accumulate, const int32_t *sum, __m512 scale)
     _mm512_storeu_ps(c, _mm512_fmadd_ps(numbers, scale, before));
 }
 
-/* Two words of a row for all lanes. */
+/* Copies two words of a row to all lanes. */
 INLINE __m512i spread(const int16_t *pair)
 {
     int32_t both;
@@ -97,7 +100,7 @@ INLINE __m512i spread(const int16_t *pair)
     return _mm512_set1_epi32(both);
 }
 
-/* The first `height` rows of a tile, of which m count. */
+/* Computes the first `height` rows of a tile and stores m of them. */
 INLINE void tile_of(const int height, int64_t sum, const word_row *a, const int16_t *panel,
                     const float *scale, float *c, int64_t ldc, bool accumulate, int m)
 {
@@ -118,7 +121,8 @@ INLINE void tile_of(const int height, int64_t sum, const word_row *a, const int1
             sums[i][1] = _mm512_dpwssd_epi32(sums[i][1], ai, b1);
         }
     }
-    /* Out of the registers at once: for rows that may not count the compiler would keep copies of them in the loop. */
+    /* Stores all sums from registers. Otherwise the compiler would keep copies of rows that may not count
+     * in the loop. */
     int32_t all[TILE_M][TILE_N];
     UNROLL
     for (int i = 0; i < height; i++) {
@@ -133,7 +137,7 @@ INLINE void tile_of(const int height, int64_t sum, const word_row *a, const int1
     }
 }
 
-/* Rows of `a` after the last one are read up to an even number of them, and do not count. */
+/* If m is odd, one row after the last of `a` is read too; its result is not stored. */
 static void word_tile(int64_t sum, const word_row *a, const int16_t *panel, const float *scale,
                       float *c, int64_t ldc, bool accumulate, int m)
 {

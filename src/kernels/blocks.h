@@ -1,12 +1,13 @@
-/* blocks.h - the block types of GGUF files, byte for byte. Numbers that share a scale are quantised
- * together; d, m and dmin are float16. Blocks need no alignment: all members are bytes.
+/* blocks.h - the block types of GGUF files, byte for byte.
+ *
+ * d, m and dmin are float16. Blocks need no alignment: all members are bytes.
  *
  *   Q4_0  x = d·(q - 8)                      q 4 bits
  *   Q5_0  x = d·(q - 16)                     q 5 bits
  *   Q5_1  x = d·q + m                        q 5 bits
  *   Q8_0  x = d·q                            q 8 bits, signed
  *   Q4_K  x = d·scale·q - dmin·min           q 4 bits; scale and min 6 bits for each 32 numbers
- *   Q5_K  the same                           q 5 bits
+ *   Q5_K  as Q4_K                            q 5 bits
  *   Q6_K  x = d·scale·(q - 32)               q 6 bits; scale 8 bits, signed, for each 16 numbers */
 #ifndef DSMOE_KERNELS_BLOCKS_H
 #define DSMOE_KERNELS_BLOCKS_H
@@ -15,23 +16,23 @@
 
 #include "kernels/kernels.h"
 
-/* Numbers of a large block; a small one, and a part of a large one, has BLOCK. */
+/* Numbers in a large block. A small block has BLOCK numbers, and so has a part of a large one. */
 enum { SUPER_BLOCK = 256 };
 
 typedef struct block_q4_0 {
     uint8_t d[2];
-    uint8_t q[16]; /* number i: low half of byte i, number 16 + i: its high half */
+    uint8_t q[16]; /* number i is the low half of byte i, number 16 + i the high half */
 } block_q4_0;
 
 typedef struct block_q5_0 {
     uint8_t d[2];
-    uint8_t high[4]; /* the fifth bits: bit i of 32, little-endian, is that of number i */
-    uint8_t q[16];   /* as of Q4_0 */
+    uint8_t high[4]; /* little-endian; bit i is the fifth bit of number i */
+    uint8_t q[16];   /* the other four bits, as in Q4_0 */
 } block_q5_0;
 
 typedef struct block_q5_1 {
     uint8_t d[2], m[2];
-    uint8_t high[4], q[16]; /* as of Q5_0 */
+    uint8_t high[4], q[16]; /* as in Q5_0 */
 } block_q5_1;
 
 typedef struct block_q8_0 {
@@ -42,7 +43,7 @@ typedef struct block_q8_0 {
 typedef struct block_q4_k {
     uint8_t d[2], dmin[2];
     uint8_t scales[12]; /* eight scales and eight minima of 6 bits: see block_scale_min */
-    uint8_t q[128];     /* 64 numbers in 32 bytes: the first 32 in the low halves */
+    uint8_t q[128];     /* 64 numbers in 32 bytes, the first 32 in the low halves */
 } block_q4_k;
 
 typedef struct block_q5_k {
@@ -53,19 +54,19 @@ typedef struct block_q5_k {
 } block_q5_k;
 
 typedef struct block_q6_k {
-    /* 128 numbers in 64 bytes: i and 32 + i in the low halves of bytes i and 32 + i, 64 + i and
-     * 96 + i in their high halves. */
+    /* The lower four bits, 128 numbers in 64 bytes: numbers i and 32 + i are the low halves of bytes i and 32
+     * + i, and numbers 64 + i and 96 + i their high halves. */
     uint8_t low[128];
-    /* 128 numbers in 32 bytes: bits 0-1, 2-3, 4-5, 6-7 of byte i are the upper two of numbers i,
-     * 32 + i, 64 + i, 96 + i. */
+    /* The upper two bits, 128 numbers in 32 bytes: bits 0-1, 2-3, 4-5, 6-7 of byte i belong to numbers i, 32
+     * + i, 64 + i, 96 + i. */
     uint8_t high[64];
     int8_t scales[16];
     uint8_t d[2];
 } block_q6_k;
 
-/* Scale and minimum of part i < 8 of a Q4_K or Q5_K block. The first four of each are the low 6
- * bits of a byte; of the last four the low 4 bits share a byte and the upper 2 are above those of
- * the first four. */
+/* Scale and minimum of part i < 8 of a Q4_K or Q5_K block. Those of parts 0 to 3 are the low 6 bits of a
+ * byte. Of parts 4 to 7, the low 4 bits of scale and minimum share a byte, and the upper 2 bits are above the
+ * first four. */
 static inline void block_scale_min(const uint8_t scales[12], int i, int *scale, int *min)
 {
     if (i < 4) {
@@ -77,7 +78,7 @@ static inline void block_scale_min(const uint8_t scales[12], int i, int *scale, 
     }
 }
 
-/* n numbers (whole blocks) as float32: the meaning of each type, in plain C. */
+/* Converts n numbers (whole blocks) to float32. This plain C defines the meaning of each type. */
 void widen_q4_0(int64_t n, const void *src, float *dst);
 void widen_q5_0(int64_t n, const void *src, float *dst);
 void widen_q5_1(int64_t n, const void *src, float *dst);

@@ -1,4 +1,4 @@
-/* cache_keys.h - where the numbers of a key lie within its group: see cache_kernels. */
+/* cache_keys.h - where the numbers of a key are within its group: see cache_kernels. */
 #ifndef DSMOE_KERNELS_CACHE_KEYS_H
 #define DSMOE_KERNELS_CACHE_KEYS_H
 
@@ -6,19 +6,19 @@
 
 #include "kernels/blocks.h"
 
-/* BLOCK columns of a group in Q8_0: as many bytes as KEY_GROUP blocks have. */
+/* BLOCK columns of a group in Q8_0: as many bytes as KEY_GROUP blocks. */
 typedef struct key_block_q8_0 {
     uint8_t d[KEY_GROUP][2];
     int8_t q[BLOCK][KEY_GROUP];
 } key_block_q8_0;
 
-/* Bytes of BLOCK columns of a group: a chunk. */
+/* BLOCK columns of a group are a chunk. Returns its bytes. */
 static inline int64_t key_chunk_size(dsmoe_dtype type)
 {
     return KEY_GROUP * dtype_bytes(type, BLOCK);
 }
 
-/* n ≤ BLOCK numbers, stored one after the other, become columns of key `at` in a chunk. */
+/* Copies n ≤ BLOCK consecutive numbers to the columns of key `at` in a chunk. */
 static inline void key_scatter(dsmoe_dtype type, int64_t n, const unsigned char *numbers,
                                unsigned char *chunk, int at)
 {
@@ -34,7 +34,7 @@ static inline void key_scatter(dsmoe_dtype type, int64_t n, const unsigned char 
         memcpy(chunk + (size_t)(k * KEY_GROUP + at) * size, numbers + (size_t)k * size, size);
 }
 
-/* The whole key, through the type's `narrow`. */
+/* Narrows a whole key with the type's `narrow` and copies it to its group. */
 static inline void key_put(dsmoe_dtype type, void (*narrow)(int64_t, const float *, void *),
                            int64_t width, const float *key, unsigned char *group, int at)
 {

@@ -1,4 +1,4 @@
-/* cpu.c - which kernels this processor runs. */
+/* cpu.c - chooses the kernels that this processor runs. */
 #include "kernels/kernels.h"
 
 #if defined(__x86_64__)
@@ -12,10 +12,10 @@
 #include "dsmoe.h"
 
 #if defined(__x86_64__)
-static kernels avx512; /* AVX2's, with what AVX-512 does better: see make_avx512 */
+static kernels avx512; /* the AVX2 set with some functions replaced: see make_avx512 */
 #endif
 
-/* Each set after the first needs what the one before it does, and more. */
+/* Each set needs all features of the one before it, and more. */
 static const kernels *const sets[] = {
     &kernels_scalar,
 #if defined(__x86_64__)
@@ -24,13 +24,13 @@ static const kernels *const sets[] = {
 #endif
 };
 
-/* All that a set's files are compiled for: see their flags in CMakeLists.txt. */
+/* The features that each set's files are compiled for: see their flags in CMakeLists.txt. */
 static const unsigned needs[] = {0, CPU_AVX2 | CPU_FMA | CPU_F16C,
                                  CPU_AVX2 | CPU_FMA | CPU_F16C | CPU_AVX512};
 
 #if defined(__x86_64__)
-/* Whether the system keeps the wide registers is among what the compiler's function looks at. Not every
- * compiler's knows F16C. */
+/* __builtin_cpu_supports also checks that the operating system saves the wide registers. Not every compiler's
+ * version of it knows F16C. */
 static unsigned ask_features(void)
 {
     unsigned a, b, c, d, features = 0;
@@ -44,7 +44,8 @@ static unsigned ask_features(void)
     return features;
 }
 
-/* Before main, so that threads find it ready; and only where its own code can run. */
+/* Runs before main, so that threads find the set ready. It only calls AVX-512 code if the processor can
+ * run it. */
 __attribute__((constructor)) static void make_avx512(void)
 {
     __builtin_cpu_init();
@@ -56,7 +57,7 @@ __attribute__((constructor)) static void make_avx512(void)
 static unsigned ask_features(void) { return 0; }
 #endif
 
-/* Asked once: in a virtual machine that is slow. */
+/* Asks the processor only once, since that is slow in a virtual machine. */
 static unsigned cpu_features(void)
 {
     static atomic_uint answer;
@@ -81,7 +82,7 @@ int kernels_all(const kernels *const **list)
     return kernels_with(cpu_features());
 }
 
-/* The set that DSMOE_KERNELS names; NULL if it names none of these, or nothing. */
+/* The set with the wanted name; NULL if there is none, or if `wanted` is NULL. */
 static const kernels *find_wanted(const char *wanted)
 {
     const kernels *const *list;

@@ -1,13 +1,13 @@
 /* gemm.c - how large products are cut into tiles. No instruction set is named here.
  *
- * All three products are blocks of c += A·B, A packed in groups of tile_m, B in groups of tile_n,
- * both running along the sum. What lives where while a block runs:
+ * All three products consist of parts c += A·B of limited size. A is packed in groups of tile_m and B in
+ * groups of tile_n, both in the order of the sum. Where things are while such a part is computed:
  *   registers     one tile of c
- *   first cache   one group of B, and a group of A passing by
+ *   first cache   one group of B, and each group of A in turn
  *   second cache  all of A
- *   memory        the weights, read once, asked for one block ahead
- * Packing costs one copy of each weight for every GEMM_ROWS rows and buys contiguous loads: rows of
- * 2048 floats lie 8 KiB apart, which a cache maps onto the same few sets. */
+ *   memory        the weights, each read once and prefetched one part ahead
+ * Packing copies each weight once for every GEMM_ROWS rows. In return all loads are contiguous. Unpacked rows
+ * of 2048 floats are 8 KiB apart, and a cache maps those to the same few sets. */
 #include "kernels/gemm.h"
 
 #include <assert.h>
@@ -16,10 +16,10 @@
 #include "kernels/gemm_blocks.h"
 
 enum {
-    FEW_STRETCH = 32, /* rows of w that a cache holds from one group to the next */
-    SUM = 256,        /* terms of the sum in one block */
-    NN_WIDTH = 128,   /* columns of w packed at once by gemm_nn */
-    TN_HEIGHT = 96,   /* columns of a packed at once by gemm_tn */
+    FEW_STRETCH = 32, /* rows of w that stay in a cache from one group to the next */
+    SUM = 256,        /* terms of the sum that are added at a time */
+    NN_WIDTH = 128,   /* columns of w that gemm_nn packs at once */
+    TN_HEIGHT = 96,   /* columns of a that gemm_tn packs at once */
     PACK_SLACK = 16,  /* floats that packing may write past a panel: a cache line */
 };
 
@@ -30,7 +30,7 @@ static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 /* ---- scratch ------------------------------------------------------------------------------- */
 
-/* The larger panel of each kind over the three products. One function measures and places. */
+/* Each panel has the size that the largest of the three products needs. One function measures and places. */
 static size_t layout(const kernels *kn, int64_t max_k, gemm *g, float *at)
 {
     int64_t nt_x = round_up(GEMM_ROWS, kn->tile_m) * round_up(max64(max_k, SUM), LANES);
@@ -40,7 +40,7 @@ static size_t layout(const kernels *kn, int64_t max_k, gemm *g, float *at)
     int64_t x = round_up(max64(nt_x, tn_x) + PACK_SLACK, PACK_SLACK);
     int64_t w = round_up(max64(nn_w, tn_w) + PACK_SLACK, PACK_SLACK);
     int64_t words = kn->words ? SUM * GEMM_WIDE / 2 : 0;
-    int64_t octet = BLOCK_OCTET * round_up(max_k, 2 * BLOCK); /* a type has 2 bytes at most */
+    int64_t octet = BLOCK_OCTET * round_up(max_k, 2 * BLOCK); /* at most 2 bytes per number */
     if (g)
         *g = (gemm){.kernels = kn,
                     .x_panel = at,
@@ -60,9 +60,9 @@ gemm gemm_init(const kernels *kn, int64_t max_k, void *scratch)
     return g;
 }
 
-/* ---- asking memory ahead ------------------------------------------------------------------- */
+/* ---- prefetching --------------------------------------------------------------------------- */
 
-/* A block of weights that is needed soon, and how far its patches have been asked for. */
+/* Weights that are needed soon, and how far their patches have been prefetched. */
 typedef struct ahead {
     const unsigned char *data;
     int64_t stride, n_rows, n_bytes; /* n_bytes of each row */
@@ -77,7 +77,7 @@ static ahead ahead_of(matrix w, int64_t row, int64_t n_rows, int64_t column, int
                    .n_bytes = dtype_bytes(w.type, n_columns)};
 }
 
-/* The next patch; once all are asked for, a line that is at hand anyway. */
+/* The next patch. After the last one, a line that is in the cache anyway. */
 static patch ahead_next(ahead *a, const void *at_hand)
 {
     if (a->byte >= a->n_bytes) return (patch){at_hand, 0};
@@ -90,7 +90,7 @@ static patch ahead_next(ahead *a, const void *at_hand)
     return p;
 }
 
-/* Asks for the next n patches at once: for blocks that have more patches than tiles. */
+/* Prefetches the next n patches at once, in case there are more patches than tiles. */
 static void ahead_ask(ahead *a, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -107,7 +107,7 @@ static int64_t ahead_patches(const ahead *a)
     return ceil_div(a->n_rows, AHEAD_ROWS) * ceil_div(a->n_bytes, AHEAD_LINES * CACHE_LINE);
 }
 
-/* ---- one block ----------------------------------------------------------------------------- */
+/* ---- all tiles of c ------------------------------------------------------------------------ */
 
 /* c [m, n] (+)= A·B over `sum` terms, both packed. */
 static void run_tiles(const kernels *kn, const float *a, int64_t m, const float *b, int64_t n,
@@ -126,7 +126,7 @@ static void run_tiles(const kernels *kn, const float *a, int64_t m, const float 
 
 /* ---- y = x·wᵀ ------------------------------------------------------------------------------ */
 
-/* Few rows: [steps][m][LANES], zeros beyond the last column. */
+/* Packs few rows as [steps][m][LANES], with zeros after the last column. */
 static void pack_few(float *panel, rows x, int64_t m, int64_t k)
 {
     int64_t whole = k / LANES * LANES, rest = k - whole;
@@ -141,13 +141,14 @@ static void pack_few(float *panel, rows x, int64_t m, int64_t k)
     }
 }
 
-/* Few rows are cut into as few groups as `few` allows, about equal: the rows of all but the last. */
+/* Few rows are cut into as few groups as `few` allows, about equal. Returns the rows of all groups but the
+ * last. */
 static int64_t few_group(const kernels *kn, int64_t m)
 {
     return ceil_div(m, max64(1, ceil_div(m, kn->few)));
 }
 
-/* Whether weights are taken as they lie, for so few rows. */
+/* Whether to add in the order of few rows, without packing the weights. */
 static bool is_few(const gemm *g)
 {
     if (g->few_order) return true;
@@ -177,7 +178,7 @@ static void load_floats(gemm *g)
     int64_t m = g->m, k = g->k;
     g->form = GEMM_FLOATS;
     g->x = g->x_panel;
-    if (is_few(g) && m == 1 && k % LANES == 0) { /* one row lies as its packed form would */
+    if (is_few(g) && m == 1 && k % LANES == 0) { /* a single row is its own packed form */
         g->x = rows_at(x, 0);
         return;
     }
@@ -192,7 +193,7 @@ static void load_floats(gemm *g)
                             min64(SUM, k - k0), kn->tile_m);
 }
 
-/* Each stretch of w is read from memory for the first group and from the cache for the next. */
+/* Each stretch of w is read from memory for the first group, and from the cache for the others. */
 static void nt_few(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
 {
     const kernels *kn = g->kernels;
@@ -270,7 +271,7 @@ void gemm_nn(const gemm *g, rows a, int64_t m, rows w, int64_t k, int64_t n, flo
     }
 }
 
-/* Columns [column, column + n) of `sum` rows as pack would leave them. */
+/* Widens columns [column, column + n) of `sum` rows and packs them like kernels.pack. */
 static void pack_widened(const kernels *kn, matrix w, int64_t column, int64_t sum, int64_t n,
                          float *panel)
 {
@@ -294,7 +295,7 @@ static void nn_floats(const gemm *g, int64_t m, matrix w, int64_t column, int64_
     run_tiles(g->kernels, g->x_panel, m, g->w_panel, n, sum, c, ldc, accumulate, next);
 }
 
-/* Columns [column, column + sum) of the rows of a, in the place of a packed panel. */
+/* Quantises columns [column, column + sum) of the rows of a. They take the place of the packed panel. */
 static void load_words(const gemm *g, rows a, int64_t m, int64_t column, int64_t sum)
 {
     word_row *to = (word_row *)g->x_panel;
@@ -360,7 +361,8 @@ void gemm_tn(const gemm *g, rows a, int64_t m, rows b, int64_t n, int64_t k, flo
     int64_t height = round_up(TN_HEIGHT, kn->tile_m);
     if (k == 0 && !accumulate) /* an expert without rows */
         for (int64_t i = 0; i < m; i++) memset(c + i * ldc, 0, (size_t)n * sizeof *c);
-    /* c is far larger than a and b: blocks of GEMM_ROWS terms keep the passes over it few. */
+    /* c is far larger than a and b, so GEMM_ROWS terms are added at a time: that keeps the passes over c
+     * few. */
     for (int64_t k0 = 0; k0 < k; k0 += GEMM_ROWS) {
         int64_t sum = min64(GEMM_ROWS, k - k0);
         kn->pack(g->x_panel, rows_from(b, k0), sum, n, kn->tile_n);

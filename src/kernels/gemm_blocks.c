@@ -1,21 +1,21 @@
-/* gemm_blocks.c - y = x·wᵀ for weights in blocks. As in gemm.c no instruction set is named here.
+/* gemm_blocks.c - y = x·wᵀ for weights of block types. As in gemm.c, no instruction set is named here.
  *
- * x is brought into integers row by row: once for all tasks of a product where someone has made room for
- * that (x_home), otherwise here. Then some rows of it at a time meet octets of w (kernels.h): best made once
- * and kept, otherwise made here. With more rows than go together a few octets meet all of them, group by
- * group, while they are near. */
+ * First x is brought into integers, row by row: by the caller once for all tasks of a product (x_home),
+ * otherwise here. Then groups of rows are multiplied with octets of w (see block_kernels), which are either
+ * kept or made here. If there are several groups, each of them is multiplied with the same few octets, while
+ * these are in a cache. */
 #include "kernels/gemm_blocks.h"
 
 #include <string.h>
 
-enum { NEAR_OCTETS = 8 }; /* that stay in a cache while all rows of x pass by */
+enum { NEAR_OCTETS = 8 }; /* octets that stay in a cache while all groups of x use them */
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* ---- x in integers ------------------------------------------------------------------------------- */
 
-/* Where the parts of a row are: see block_x. */
+/* Where the parts of a row begin: see block_x. */
 typedef struct row_parts {
     int64_t scale, sum, half_sum;
 } row_parts;
@@ -27,7 +27,8 @@ static row_parts parts_of(block_form form, int64_t k)
     return (row_parts){.scale = k, .sum = k + n, .half_sum = k + 2 * n};
 }
 
-/* An odd number of cache lines: a cache maps lines that are a power of two apart onto the same few sets. */
+/* An odd number of cache lines, since a cache maps lines that are a power of two apart to the same few
+ * sets. */
 int64_t gemm_blocks_stride(block_form form, int64_t k)
 {
     row_parts at = parts_of(form, k);
@@ -52,7 +53,7 @@ void gemm_blocks_quantize(const kernels *kn, block_form form, rows x, int64_t i,
         sum[b] = scale[b] * (float)(half_sum[b][0] + half_sum[b][1]);
 }
 
-/* All rows in the scratch; nothing if they are there already, or where the caller has them. */
+/* Brings all rows into integers in the scratch, unless they are there already or the caller has made them. */
 static void load_rows(gemm *g, block_form form)
 {
     gemm_form wanted = (gemm_form)(GEMM_BLOCKS + form);
@@ -62,7 +63,8 @@ static void load_rows(gemm *g, block_form form)
     g->form = wanted;
 }
 
-/* m rows from row `first` on. They are many small calls: what is not taken is not cleared either. */
+/* Points *taken to m rows, beginning with row `first`. It is called often, so it does not clear the rest
+ * of *taken. */
 static void take_rows(const gemm *g, block_form form, int64_t first, int64_t m, block_x *taken)
 {
     const int32_t *index = g->source.index;
@@ -80,7 +82,7 @@ static void take_rows(const gemm *g, block_form form, int64_t first, int64_t m, 
 
 /* ---- octets -------------------------------------------------------------------------------------- */
 
-/* The octets of w that someone keeps, or NULL. */
+/* The kept octets of w, or NULL. */
 static const unsigned char *kept_octets(matrix w)
 {
     if (!w.home || w.home_row % BLOCK_OCTET != 0) return NULL;
@@ -88,7 +90,7 @@ static const unsigned char *kept_octets(matrix w)
     return all ? all + w.home_row * w.stride : NULL;
 }
 
-/* Octet i of n rows of w; rows after the last repeat it. */
+/* Makes octet i of n rows of w. Rows after the last are copies of it. */
 static void make_octet(const kernels *kn, matrix w, int64_t k, int64_t n, int64_t i, void *octet)
 {
     const unsigned char *row[BLOCK_OCTET];
@@ -97,7 +99,7 @@ static void make_octet(const kernels *kn, matrix w, int64_t k, int64_t n, int64_
     kn->dtypes[w.type].blocks->interleave(row, k, octet);
 }
 
-/* The same: a kept one, or made now in the scratch. */
+/* Octet i: a kept one, or one made now in the scratch. */
 static const void *octet_of(const gemm *g, matrix w, const unsigned char *kept, int64_t n,
                             int64_t i)
 {
@@ -107,11 +109,11 @@ static const void *octet_of(const gemm *g, matrix w, const unsigned char *kept, 
     return g->octet;
 }
 
-/* Rows of w of which an octet will be made. Memory is asked for them while the one before meets x, evenly spread over
- * the groups of its rows. */
+/* Rows of w that will be made into the next octet. They are prefetched while the present one is multiplied
+ * with x, an equal share for each group of rows. */
 typedef struct coming {
     const unsigned char *at, *end;
-    int64_t step; /* bytes for each group */
+    int64_t step; /* bytes of a share */
 } coming;
 
 static coming coming_octet(matrix w, int64_t i, int64_t n_groups)
@@ -138,13 +140,14 @@ void gemm_blocks_interleave(const kernels *kn, matrix w, int64_t k, int64_t firs
 
 /* ---- products ---------------------------------------------------------------------------------- */
 
-/* Rows of x are cut into as few groups as kernels allow, about equal: the rows of all but the last. */
+/* Rows of x are cut into as few groups as the kernel allows, about equal. Returns the rows of all groups
+ * but the last. */
 static int64_t group_rows(const gemm *g, const block_kernels *bk)
 {
     return ceil_div(g->m, ceil_div(g->m, bk->most_rows));
 }
 
-/* All rows of x against n whole octets. */
+/* Multiplies all rows of x with n whole octets. */
 static void run_whole(const gemm *g, dsmoe_dtype type, const void *octets, int64_t n, coming next,
                       float *y, int64_t ldy)
 {
@@ -159,7 +162,7 @@ static void run_whole(const gemm *g, dsmoe_dtype type, const void *octets, int64
     }
 }
 
-/* All rows of x against an octet of which only n rows count. */
+/* Multiplies all rows of x with an octet of which only n rows count. */
 static void run_part(const gemm *g, dsmoe_dtype type, const void *octet, int64_t n, float *y,
                      int64_t ldy)
 {

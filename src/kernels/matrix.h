@@ -6,21 +6,22 @@
 
 #include "base/dtype.h"
 
-/* A weight [out, in] in the type it is stored in, wherever it lies: rows begin `stride` bytes apart
- * and need no alignment. */
+/* A weight [out, in] of any type, where it is stored. Rows begin `stride` bytes apart and need no
+ * alignment. */
 typedef struct matrix {
     const void *data;
     int64_t stride;
     dsmoe_dtype type;
-    /* Block types: where the same rows are as octets (see block_kernels), if someone has made them; and
-     * how many rows lie there before these. May be NULL. Rows of whole octets may then lie nowhere else. */
+    /* Block types: the octets (see block_kernels) of the tensor that these rows are part of, and the index of
+     * the first of these rows in it. If octets exist, `data` need not hold the rows of whole octets. May be
+     * NULL. */
     const struct octet_home *home;
     int64_t home_row;
-    /* Which tensor of a model it is a part of, for those who keep something beside it; 0: none. */
+    /* The tensor of a model that it is part of. Adapters find their additions with it. 0: none. */
     int32_t id;
 } matrix;
 
-/* All whole octets of a matrix, one after the other. */
+/* Holds all whole octets of a tensor, one after the other. */
 typedef struct octet_home {
     _Atomic(const unsigned char *) octets; /* NULL until they are made */
 } octet_home;
@@ -35,7 +36,7 @@ static inline const unsigned char *matrix_at(matrix m, int64_t row, int64_t colu
     return (const unsigned char *)m.data + m.stride * row + dtype_bytes(m.type, column);
 }
 
-/* The last rows from row `first` on. */
+/* The rows of m beginning with row `first`. */
 static inline matrix matrix_from(matrix m, int64_t first)
 {
     m.data = matrix_at(m, first, 0);
@@ -43,8 +44,8 @@ static inline matrix matrix_from(matrix m, int64_t first)
     return m;
 }
 
-/* A matrix of float32 by rows: row i begins at data + stride * (index ? index[i] : i). The index is how tokens
- * are gathered for an expert without copying them first. */
+/* Rows of float32: row i begins at data + stride * (index ? index[i] : i). The index selects the tokens of an
+ * expert without copying them. */
 typedef struct rows {
     const float *data;
     int64_t stride;
@@ -56,7 +57,7 @@ static inline const float *rows_at(rows r, int64_t i)
     return r.data + r.stride * (r.index ? r.index[i] : i);
 }
 
-/* The last rows from row `first` on. */
+/* The rows of r beginning with row `first`. */
 static inline rows rows_from(rows r, int64_t first)
 {
     if (r.index)
@@ -66,7 +67,7 @@ static inline rows rows_from(rows r, int64_t first)
     return r;
 }
 
-/* The same rows from column `first` on. */
+/* The same rows, beginning with column `first`. */
 static inline rows rows_columns(rows r, int64_t first)
 {
     r.data += first;

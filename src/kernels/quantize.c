@@ -1,4 +1,5 @@
-/* quantize.c - rows of float32 as any type: the plain types here, blocks in the files beside. */
+/* quantize.c - rows of float32 to any type. Plain types are here, block types in the other quantize_*.c
+ * files. */
 #include "kernels/quantize.h"
 
 #include <string.h>
@@ -6,7 +7,7 @@
 #include "base/half.h"
 #include "kernels/quantize_search.h"
 
-/* What rounds to an infinity becomes the largest finite number. */
+/* Replaces an infinity by the largest finite number. */
 static uint16_t keep_finite(uint16_t half, uint16_t infinity)
 {
     return (half & 0x7fff) == infinity ? half - 1 : half;

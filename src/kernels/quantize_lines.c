@@ -1,7 +1,7 @@
-/* quantize_lines.c - the search of types with a minimum: scale and minimum together. */
+/* quantize_lines.c - the search for types with a minimum: scale and minimum together. */
 #include "kernels/quantize_search.h"
 
-/* The best q for numbers of which the minimum is taken already. */
+/* The best q for numbers to which the minimum has been added. */
 static lanes codes(lanes x, lanes inverse, float top)
 {
     return lanes_clamp(lanes_nearest(x * inverse), 0.0f, top);
@@ -51,8 +51,8 @@ void lines_keep_better(const lanes *errors, const lines *trial, lanes *least, li
     *least = lanes_select(better, *errors, *least);
 }
 
-/* The best lines for the codes that `at` leads to, by least squares with no minimum below the
- * least, and the errors with them. */
+/* Replaces *at by the best lines for the codes that *at leads to, by least squares, with no minimum below
+ * least_min. *errors are the errors with these. */
 static void improve(const parts *p, float top, float least_min, lines *at, lanes *errors)
 {
     line_sums s;
@@ -75,7 +75,7 @@ static void improve(const parts *p, float top, float least_min, lines *at, lanes
     *errors = s.rr - 2.0f * (a * s.qr - b * s.r) + a * a * s.qq - 2.0f * a * b * s.q + b * b * s.w;
 }
 
-/* Tries scales with which the numbers need a little less or more than the codes there are. */
+/* Tries scales with which the numbers need slightly fewer or slightly more codes than there are. */
 void lines_search(const parts *p, float top, float least_min, lines *best)
 {
     enum { TRIES = 11, ROUNDS = 2 };

@@ -9,10 +9,10 @@ static const float top = 32.0f; /* codes are below it */
 
 typedef struct group {
     parts p;
-    lanes scale; /* as they should be */
+    lanes scale; /* the best for each part, before rounding */
 } group;
 
-/* A block's d, the integers that it is multiplied by, and how well they do. */
+/* A block's d, the integers that it is multiplied by, and the error with them. */
 typedef struct choice {
     float d, error;
     lanes integer[GROUPS];
@@ -21,8 +21,7 @@ typedef struct choice {
 
 static lanes clamp_integers(lanes v) { return lanes_clamp(v, -128.0f, 127.0f); }
 
-/* The best integers for a d among those near the scales, the numbers being rounded again for
- * each. */
+/* The best integers for a given d, among those near the scales. The numbers are rounded again for each. */
 static choice choose(const group *groups, float d)
 {
     choice c = {.d = d};
@@ -44,7 +43,7 @@ static choice choose(const group *groups, float d)
     return c;
 }
 
-/* With this d the scale of largest magnitude is -128. */
+/* The d with which the scale of largest magnitude is -128. */
 static float first_d(const group *groups)
 {
     float largest = 0.0f;

@@ -1,4 +1,4 @@
-/* quantize_search.c - what all searches share, and the search of types without a minimum. */
+/* quantize_search.c - functions that all searches share, and the search for types without a minimum. */
 #include "kernels/quantize_search.h"
 
 #include "base/half.h"
@@ -15,10 +15,10 @@ static float largest_magnitude(int n, const float *x)
     return largest;
 }
 
-/* Importance is the mean square of what a number is multiplied by, and so its share in the error of
- * the product. A sixty-fourth of the mean is added to each: it is measured on few samples. Large
- * numbers count a little more than small ones, as columns that matter tend to have them; less so if
- * it is known which columns matter. */
+/* The importance of a number is the mean square of the inputs that it is multiplied with, and so the share of
+ * its error in that of the product. A sixty-fourth of the mean is added to each, because importance is
+ * measured on few samples. Large numbers count a little more than small ones, since columns that matter tend
+ * to have large numbers. They count less than that if importances say which columns matter. */
 measure measure_block(int n, const float *x, const float *importance)
 {
     measure m = {.unit = 1.0f, .whole = 1.0f};
@@ -32,7 +32,7 @@ measure measure_block(int n, const float *x, const float *importance)
     for (int i = 0; i < n; i++) squares += (double)(x[i] / m.unit) * (x[i] / m.unit);
     for (int i = 0; importance && i < n; i++) sum += importance[i];
     if (sum > 0.0) {
-        /* Not divided by the mean: the quotient might overflow. */
+        /* Dividing by the mean instead might overflow. */
         m.importance = importance;
         m.whole = largest_magnitude(n, importance);
         m.floor = (float)(sum / n / m.whole / 64.0);
@@ -91,7 +91,7 @@ void symmetric_sum(const parts *p, float top, const lanes *scale, symmetric_sums
     *sums = (symmetric_sums){qq, qr, rr};
 }
 
-/* The best scale for the integers that `scale` leads to, and the error with it. */
+/* Replaces *scale by the best one for the integers that *scale leads to. *error is the error with it. */
 static void improve(const parts *p, float top, lanes *scale, lanes *error)
 {
     symmetric_sums sums;
@@ -101,8 +101,8 @@ static void improve(const parts *p, float top, lanes *scale, lanes *error)
     *error = sums.rr - step * sums.qr;
 }
 
-/* Tries scales with which the largest number comes to lie at either end of the integers, or up to a
- * twelfth before or after it. */
+/* Tries scales that bring the largest number to the lower or the upper end of the integers, or up to a
+ * twelfth of that below or above it. */
 void symmetric_search(const parts *p, float top, lanes *scale)
 {
     enum { TRIES = 9, ROUNDS = 2 };

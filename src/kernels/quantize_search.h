@@ -1,10 +1,10 @@
-/* quantize_search.h - private to the quantisers: the search for the scale with which the numbers
- * that share it lose the least.
+/* quantize_search.h - private to the quantisers: the search for the scale with which the numbers that share
+ * it lose the least.
  *
- * Four parts are searched side by side: number i of all four is one vector, so no sum runs across a
- * vector, and each part goes its own way. Vectors are the compilers' own (GCC and Clang), in place
- * of loops over the parts, which they unroll before they could see a vector in them; every
- * processor of interest has vectors of four floats. */
+ * Four parts are searched at the same time. Number i of all four is one vector, so no sum runs across a
+ * vector, and the parts do not affect each other. The vector types are those of GCC and Clang. Loops over the
+ * parts would not do: compilers unroll them before they could use vectors. Every processor of interest has
+ * vectors of four floats. */
 #ifndef DSMOE_KERNELS_QUANTIZE_SEARCH_H
 #define DSMOE_KERNELS_QUANTIZE_SEARCH_H
 
@@ -15,7 +15,7 @@
 
 enum { PARTS = 4 };
 
-/* A number of each part, and a truth about each: all bits or none. */
+/* A number of each part, and a truth value for each part: all bits set or none. */
 typedef float lanes __attribute__((vector_size(PARTS * sizeof(float))));
 typedef int32_t lanes_mask __attribute__((vector_size(PARTS * sizeof(int32_t))));
 
@@ -36,15 +36,15 @@ static inline lanes lanes_magnitude(lanes v) { return (lanes)((lanes_mask)v & IN
 
 static inline float lanes_sum(lanes v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 
-/* 0 for what is as good as zero beside numbers of about 1, even if an inverse would be finite. */
+/* 0 for a v that is negligible compared with 1, even if its inverse would be finite. */
 static inline lanes lanes_inverse(lanes v)
 {
     lanes_mask zero = lanes_magnitude(v) < 0x1p-120f;
     return (lanes)((lanes_mask)(1.0f / lanes_select(zero, lanes_all(1.0f), v)) & ~zero);
 }
 
-/* The integer next to v, ties to even, for |v| < 2^22: floats of the size of the constant are
- * integers. What is larger stays large. */
+/* The integer nearest to v, ties to even, for |v| < 2^22: floats as large as the constant are integers. A
+ * larger v stays large. */
 static inline lanes lanes_nearest(lanes v) { return (v + 0x1.8p23f) - 0x1.8p23f; }
 
 static inline float nearest(float v) { return (v + 0x1.8p23f) - 0x1.8p23f; }
@@ -53,30 +53,30 @@ static inline float inverse_or_zero(float v) { return fabsf(v) < 0x1p-120f ? 0.0
 
 /* ---- parts ---------------------------------------------------------------------------------- */
 
-/* Σ w·(x - x̂)² is to be small. The numbers are in units of their block. */
+/* The search minimises Σ w·(x - x̂)². The numbers are in units of their block. */
 typedef struct parts {
     int n; /* numbers of a part, at most BLOCK */
     lanes x[BLOCK], w[BLOCK];
 } parts;
 
-/* How the numbers of a block are counted. In units of about the largest, no square overflows or
- * vanishes; being powers of two, units cost no digit. */
+/* How the numbers of a block are scaled and weighted. The unit is about the largest number, so that no square
+ * overflows or vanishes. It is a power of two, so dividing by it is exact. */
 typedef struct measure {
     float unit;
-    const float *importance; /* NULL: none, or none of these numbers has any */
-    float whole;             /* what importances are divided by */
-    float floor;             /* and what is then added, so that no number is for free */
-    float spread;            /* a multiple of the mean square: numbers below its root count alike */
+    const float *importance; /* NULL: not given, or zero for all these numbers */
+    float whole;             /* importances are divided by this, */
+    float floor;             /* and this is added, so that each error has some weight */
+    float spread;            /* a multiple of the mean square; numbers below its root count alike */
 } measure;
 
 measure measure_block(int n, const float *x, const float *importance);
 
-/* The numbers of one part, which begin at `first` in the block x. */
+/* Loads the numbers of one part, which begin at `first` in the block x. */
 void parts_load(parts *p, int part, const measure *m, const float *x, int first);
 
-/* A scale in units as the float16 that a block stores, in units again: the nearest, but the next
- * larger one where float16 gets so coarse that the largest numbers would be cut off; and the
- * largest if that is too small. */
+/* Rounds a scale to the float16 that a block stores. Both the scale and the result are in units. Rounds to
+ * nearest, but up among the smallest float16s, which are so coarse that the largest numbers would be cut off
+ * otherwise. A scale that is too large becomes the largest float16. */
 float scale_round(float scale, float unit);
 
 /* ---- types without a minimum: x ≈ scale·q for integers -top ≤ q < top ----------------------- */
@@ -88,10 +88,10 @@ typedef struct symmetric_sums {
 
 void symmetric_sum(const parts *p, float top, const lanes *scale, symmetric_sums *sums);
 
-/* The scales, of either sign, that suit each part. */
+/* The best scale for each part; it may be negative. */
 void symmetric_search(const parts *p, float top, lanes *scale);
 
-/* The best q + top for these scales, part by part. */
+/* Writes the best q + top for these scales, part by part. */
 void symmetric_write(const parts *p, float top, const lanes *scale, uint8_t *q);
 
 /* ---- types with a minimum: x ≈ scale·q - min for integers 0 ≤ q ≤ top ----------------------- */
@@ -110,17 +110,16 @@ void lines_sum(const parts *p, float top, const lines *at, line_sums *sums);
 /* The last of these sums alone. */
 void lines_errors(const parts *p, float top, const lines *at, lanes *errors);
 
-/* Where its error is below the least so far, a trial becomes the best. */
+/* In the parts where the error of the trial is below the least so far, the trial becomes the best. */
 void lines_keep_better(const lanes *errors, const lines *trial, lanes *least, lines *best);
 
-/* The scales and minima that suit each part; no minimum is below `least_min`, which may be
- * -INFINITY. */
+/* The best scale and minimum for each part. No minimum is below `least_min`, which may be -INFINITY. */
 void lines_search(const parts *p, float top, float least_min, lines *best);
 
-/* The best q for these lines, part by part. */
+/* Writes the best q for these lines, part by part. */
 void lines_write(const parts *p, float top, const lines *at, uint8_t *q);
 
-/* ---- quantize_row for each type of blocks --------------------------------------------------- */
+/* ---- quantize_row for each block type ------------------------------------------------------- */
 
 void quantize_row_q4_0(int64_t n, const float *x, const float *importance, void *out);
 void quantize_row_q5_0(int64_t n, const float *x, const float *importance, void *out);

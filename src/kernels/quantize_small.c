@@ -9,14 +9,14 @@
 
 /* ---- a few blocks at once ------------------------------------------------------------------- */
 
-/* Up to four blocks that are searched side by side. */
+/* Up to four blocks that are searched at the same time. */
 typedef struct few_blocks {
     int n;
     parts p;
     float unit[PARTS];
 } few_blocks;
 
-/* As they are stored, but for where the bits of their codes lie. */
+/* Blocks as they are stored, except that each code has a byte. */
 typedef struct small_blocks {
     uint16_t d[PARTS], m[PARTS];
     uint8_t q[PARTS][BLOCK];
@@ -24,7 +24,7 @@ typedef struct small_blocks {
 
 typedef struct small_type {
     void (*search)(const few_blocks *few, small_blocks *found);
-    void (*write)(const small_blocks *found, int j, void *out); /* block j of them */
+    void (*write)(const small_blocks *found, int j, void *out); /* writes block j of `found` */
     size_t size;
 } small_type;
 
@@ -113,7 +113,7 @@ void quantize_row_q5_0(int64_t n, const float *x, const float *importance, void 
 
 static const float top_q5_1 = 31.0f;
 
-/* The float16 that is `step` above the one nearest to a minimum, both in units; never infinite. */
+/* The float16 that is `step` steps above the one nearest to a minimum. Both are in units; never infinite. */
 static float min_round(float min, float unit, int step)
 {
     int half = half_to_f16(fabsf(min) * unit), at = (min < 0.0f ? -half : half) + step;
@@ -121,7 +121,7 @@ static float min_round(float min, float unit, int step)
     return copysignf(half_from_f16((uint16_t)size), (float)at) / unit;
 }
 
-/* The best scales, as float16, for minima that are given and the codes that `at` leads to. */
+/* Replaces the scales by the best float16s for the given minima and the codes that *at leads to. */
 static void fit_scales(const few_blocks *few, lines *at)
 {
     line_sums s;
@@ -130,9 +130,9 @@ static void fit_scales(const few_blocks *few, lines *at)
     for (int j = 0; j < few->n; j++) at->scale[j] = scale_round(at->scale[j], few->unit[j]);
 }
 
-/* As a minimum, float16 may be too coarse for what numbers that are nearly the same differ by. So
- * its neighbours are tried too, and each of them with the scale that was best without rounding, and
- * with those that make one of the last codes of the largest number. */
+/* If the numbers are nearly the same, a minimum in float16 may be too coarse for their differences. So its
+ * two neighbours are tried too. Each minimum is tried with the scale that was best before rounding, and with
+ * scales that give the largest number one of the last codes. */
 static void search_q5_1(const few_blocks *few, small_blocks *found)
 {
     enum { SCALES = 4 };
@@ -174,9 +174,9 @@ void quantize_row_q5_1(int64_t n, const float *x, const float *importance, void 
 
 /* ---- Q8_0 ----------------------------------------------------------------------------------- */
 
-/* Scales are positive and codes from -127 to 127, as others expect them. Steps are small beside any
- * number, so each scale rounds all of them again: of some scales hardly above the least that reaches the
- * largest number, the best leaves a tenth less than the first. */
+/* Scales are positive and codes from -127 to 127, as other programs expect them. The numbers are rounded
+ * again for each scale that is tried. The first is the smallest that reaches the largest number, the others
+ * are a little larger; the best has an error a tenth below that of the first. */
 static void search_q8_0(const few_blocks *few, small_blocks *found)
 {
     enum { TRIES = 11 };

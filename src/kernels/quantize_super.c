@@ -1,9 +1,9 @@
-/* quantize_super.c - Q4_K and Q5_K: eight parts of 32 numbers, x ≈ d·scale·q - dmin·min with a
- * scale and a minimum of 6 bits for each part.
+/* quantize_super.c - Q4_K and Q5_K: eight parts of 32 numbers, x ≈ d·scale·q - dmin·min with a scale and a
+ * minimum of 6 bits for each part.
  *
- * First each part gets the scale and minimum that suit it; then d and dmin are chosen so that
- * multiples of them come near, and the multiples so that the numbers, rounded again for each, lose
- * the least; then d and dmin are fitted to what came out, and the multiples chosen once more. */
+ * The search first finds the best scale and minimum of each part. Then it chooses d and dmin such that
+ * multiples of them are near these, and chooses the multiples with which the numbers, rounded again for each,
+ * lose the least. Finally it fits d and dmin to the result and chooses the multiples once more. */
 #include "kernels/quantize_search.h"
 
 #include <string.h>
@@ -14,14 +14,14 @@
 
 enum { GROUPS = SUPER_BLOCK / BLOCK / PARTS };
 
-/* A few parts and what suits them. */
+/* Four parts, and their best lines. */
 typedef struct group {
     parts p;
     lines real;
-    lanes middle; /* mean code */
+    lanes middle; /* the mean code of each part */
 } group;
 
-/* d and dmin of a block, the multiples of them, and how well they do. */
+/* d and dmin of a block, the multiples of them, and the error with these. */
 typedef struct choice {
     float d, dmin, error;
     lines integer[GROUPS];
@@ -34,9 +34,9 @@ static lines choice_lines(const choice *c, int g)
 
 static lanes clamp_integers(lanes v) { return lanes_clamp(v, 0.0f, 63.0f); }
 
-/* The best multiples of d and dmin among those near what suits the parts: up to two from the
- * nearest scale, and for each up to one from the minimum with which the changed scale turns about
- * the middle of the part. The numbers are rounded again for each. */
+/* The best multiples of d and dmin among those near the best lines of the parts. Scales up to two steps from
+ * the nearest are tried. For each, minima are tried up to one step from the one that keeps the line where it
+ * was at the part's mean code. The numbers are rounded again for each. Returns the error. */
 static float choose_integers(const group *g, float top, float d, float dmin, lines *best)
 {
     lanes least = lanes_all(INFINITY), errors;
@@ -64,7 +64,7 @@ static choice choose(const group *groups, float top, float d, float dmin)
     return c;
 }
 
-/* The largest scale and minimum become 63. */
+/* Chooses d and dmin such that the largest scale and minimum become 63. */
 static choice choose_first(const group *groups, float top, float unit)
 {
     float scale = 0.0f, min = 0.0f;
@@ -76,7 +76,7 @@ static choice choose_first(const group *groups, float top, float unit)
     return choose(groups, top, scale_round(scale / 63.0f, unit), scale_round(min / 63.0f, unit));
 }
 
-/* With the d and dmin that least squares find for the multiples and codes of another choice. */
+/* Chooses again, with the d and dmin that least squares give for the multiples and codes of *c. */
 static choice choose_fitted(const group *groups, float top, float unit, const choice *c)
 {
     float aa = 0.0f, ab = 0.0f, bb = 0.0f, ar = 0.0f, br = 0.0f;
@@ -101,7 +101,7 @@ static choice choose_fitted(const group *groups, float top, float unit, const ch
 
 /* ---- blocks --------------------------------------------------------------------------------- */
 
-/* A block as it is stored, but for where the bits of its codes lie. */
+/* A block as it is stored, except that each code has a byte. */
 typedef struct super_block {
     uint16_t d, dmin;
     uint8_t scales[12];
@@ -163,7 +163,7 @@ static void pack_low(const uint8_t q[SUPER_BLOCK], uint8_t out[128])
         }
 }
 
-/* What both types begin with, at its places in the block. */
+/* Writes what both types begin with. */
 static void pack_head(const super_block *found, uint8_t d[2], uint8_t dmin[2], uint8_t scales[12])
 {
     half_store_f16(d, found->d);

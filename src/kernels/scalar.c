@@ -1,5 +1,6 @@
 /* scalar.c - the kernels in plain C: the specification of every other set, and the fallback.
- * Written for reading; the loops over lanes are such that a compiler can vectorise them. */
+ *
+ * They are written to be read. Compilers can vectorise the loops over lanes. */
 #include "base/half.h"
 #include "kernels/blocks.h"
 #include "kernels/scalar.h"
@@ -27,7 +28,7 @@ static void pack_transposed(float *panel, rows src, int64_t n, int64_t width, in
 static void tile(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate,
                  int m, int n, patch ahead)
 {
-    (void)ahead; /* portable C has no say in what the caches hold */
+    (void)ahead; /* portable C has no prefetch */
     float sum[TILE_M][TILE_N] = {0};
     for (int64_t s = 0; s < k; s++, a += TILE_M, b += TILE_N)
         for (int i = 0; i < TILE_M; i++)
@@ -39,7 +40,7 @@ static void tile(int64_t k, const float *a, const float *b, float *c, int64_t ld
         }
 }
 
-/* Eight partial sums, folded. */
+/* The sum of eight lanes, in one fixed order. */
 static float fold(const float *lane)
 {
     return ((lane[0] + lane[4]) + (lane[2] + lane[6])) +
@@ -261,7 +262,7 @@ static void adamw(int64_t n, const adamw_step *step, const float *g, float *w, f
     }
 }
 
-/* ---- what the machine can do --------------------------------------------------------------- */
+/* ---- measuring the machine ----------------------------------------------------------------- */
 
 static double probe_fma(int64_t rounds, float *sink)
 {

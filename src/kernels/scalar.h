@@ -1,4 +1,4 @@
-/* scalar.h - what the files of the scalar set share. */
+/* scalar.h - declarations that the files of the scalar set share. */
 #ifndef DSMOE_KERNELS_SCALAR_H
 #define DSMOE_KERNELS_SCALAR_H
 

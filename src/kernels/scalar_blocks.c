@@ -1,6 +1,6 @@
 /* scalar_blocks.c - products with block types in plain C: the specification of every other set.
  *
- * All types go one way here: a block of any of them is 32 integer codes, a scale and a minimum. */
+ * All types are treated alike: a block of any of them is 32 integer codes, a scale and a minimum. */
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 enum { SCALAR_BLOCK_ROWS = 4 };
 
-/* ---- what a block says ---------------------------------------------------------------------- */
+/* ---- the codes of a block ------------------------------------------------------------------- */
 
 /* x = scale·code - min */
 typedef struct block_codes {
@@ -80,7 +80,7 @@ static block_codes codes_q5_k(const block_q5_k *b, int part)
     return c;
 }
 
-/* The scale of 16 numbers goes into their codes, which fit in 13 bits. */
+/* The scale of 16 numbers is multiplied into their codes, which then fit in 13 bits. */
 static block_codes codes_q6_k(const block_q6_k *b, int part)
 {
     block_codes c = {.scale = half_at(b->d)};
@@ -93,9 +93,9 @@ static block_codes codes_q6_k(const block_q6_k *b, int part)
     return c;
 }
 
-/* ---- octets: block after block, of each the eight rows ------------------------------------------ */
+/* ---- octets: block after block, and of each block all eight rows -------------------------------- */
 
-/* The block of a row of an octet that begins in column `column`. */
+/* The codes of a row of an octet from column `column` on. */
 static block_codes codes_at(dsmoe_dtype type, const void *octet, int row, int64_t column)
 {
     int64_t block = column / dtype_table[type].block;
@@ -113,7 +113,7 @@ static block_codes codes_at(dsmoe_dtype type, const void *octet, int row, int64_
     }
 }
 
-/* What BLOCK_FINE makes of `width` columns of a row: see kernels.h. Returns the scale. */
+/* The codes of `width` columns of a row for BLOCK_FINE: see block_kernels.h. Returns the scale. */
 static float fine_codes(dsmoe_dtype type, const void *octet, int row, int64_t column, int64_t width,
                         int16_t code[BLOCK_STRETCH])
 {
@@ -145,8 +145,8 @@ static void interleave(dsmoe_dtype type, const unsigned char *const row[BLOCK_OC
 
 /* ---- x in integers --------------------------------------------------------------------------- */
 
-/* What n numbers are multiplied by so that the largest becomes `top`, and their scale. 0 if they are so
- * small that they count as 0, and, with the scale NaN, if one of them is not finite. */
+/* The factor that brings the largest of n numbers to `top`, and their scale. The factor is 0 if all of them
+ * are so small that they count as 0. If one of them is not finite, it is 0 too, and the scale is NaN. */
 static float factor_of(int64_t n, const float *x, float top, float *scale)
 {
     float max = 0.0f, check = 0.0f;
@@ -173,7 +173,7 @@ void quantize_scalar(int64_t n, const float *x, int8_t *q, float *scale, int16_t
     }
 }
 
-/* Where column k is when of each four 0 and 2 come first. */
+/* The place of column k if each four are stored in the order 0, 2, 1, 3. */
 static int64_t paired(int64_t k) { return k / 4 * 4 + k % 2 * 2 + k % 4 / 2; }
 
 void quantize_fine_scalar(int64_t n, const float *x, int16_t *q, float *scale)
@@ -188,14 +188,14 @@ void quantize_fine_scalar(int64_t n, const float *x, int16_t *q, float *scale)
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* Of row i of x. */
+/* The scales and sums of row i of x. */
 static const float *x_scale(const block_x *x, int i)
 {
     return (const float *)(x->row[i] + x->scale);
 }
 static const float *x_sum(const block_x *x, int i) { return (const float *)(x->row[i] + x->sum); }
 
-/* What sums of m rows of x have come to: those of all stretches before, and of this one. */
+/* The sums of m rows of x: over all earlier stretches, and over this one. */
 typedef struct row_sums {
     float all[SCALAR_BLOCK_ROWS], stretch[SCALAR_BLOCK_ROWS];
 } row_sums;
@@ -208,7 +208,7 @@ static void end_stretch(row_sums *sums, int m)
     }
 }
 
-/* Row j of an octet. */
+/* The products of m rows of x with row j of an octet. */
 static row_sums dot_bytes(dsmoe_dtype type, int m, const block_x *x, const void *octet, int j,
                           int64_t k)
 {
@@ -259,7 +259,7 @@ static void rows_of(dsmoe_dtype type, int m, const block_x *x, const void *octet
     }
 }
 
-/* The same code for all types, each knowing which it is. */
+/* block_kernels has no argument for the type, so each type has functions of its own. */
 #define BLOCKS(type, TYPE)                                                                         \
     static void interleave_##type(const unsigned char *const from[BLOCK_OCTET], int64_t k,         \
                                   void *octet)                                                     \

@@ -20,7 +20,7 @@ static void narrow_f16(int64_t n, const float *src, void *dst)
         half_store_f16((unsigned char *)dst + 2 * i, half_to_f16(src[i]));
 }
 
-/* The scale is rounded first, and the numbers are divided by what was stored of it. */
+/* The scale is rounded first, and the numbers are divided by the rounded scale. */
 static void narrow_q8_0(int64_t n, const float *src, void *dst)
 {
     block_q8_0 *to = dst;
@@ -65,8 +65,8 @@ static float number_f32(const unsigned char *at, int64_t i)
 
 static float number_f16(const unsigned char *at, int64_t i) { return half_load_f16(at + 2 * i); }
 
-/* n ≤ BLOCK columns of one chunk with key `at` of a group. Q8_0: the codes are summed, then comes their
- * scale. */
+/* Adds the products of n ≤ BLOCK columns of one chunk with key `at` of a group. Q8_0: codes are summed first
+ * and then multiplied by their scale. */
 static float score_chunk(dsmoe_dtype type, int64_t n, const float *q, const unsigned char *chunk,
                          int64_t at, float sum)
 {
@@ -101,7 +101,7 @@ static void score(dsmoe_dtype type, int64_t m, const float *q, const int32_t *se
 static void score_f32(int64_t m, const float *q, const int32_t *seen, const void *keys,
                       int64_t width, float *scores, int64_t ld, const void *next)
 {
-    (void)next; /* portable C has no say in what the caches hold */
+    (void)next; /* portable C has no prefetch */
     score(DSMOE_F32, m, q, seen, keys, width, scores, ld);
 }
 
@@ -121,7 +121,7 @@ static void score_q8_0(int64_t m, const float *q, const int32_t *seen, const voi
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-/* y += weight·value. Q8_0: the weight gets the scale of each block first. */
+/* y += weight·value. Q8_0: the weight is multiplied by the scale of each block first. */
 static void add_value(dsmoe_dtype type, float weight, const unsigned char *row, int64_t width,
                       float *y)
 {

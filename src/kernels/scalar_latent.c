@@ -1,5 +1,6 @@
-/* scalar_latent.c - latents of every type of a cache in plain C: the specification of every other set. Panels and packed
- * queries are rows of float32, one after the other. */
+/* scalar_latent.c - latents of every type of a cache in plain C: the specification of every other set.
+ *
+ * Panels and packed queries are rows of float32, one after the other. */
 #include "kernels/scalar.h"
 
 static void load_f32(int64_t n, const void *src, int64_t width, float *panel)
@@ -28,11 +29,11 @@ static void pack(int64_t m, const float *q, int64_t width, float *packed)
     for (int64_t i = 0; i < m * width; i++) packed[i] = q[i];
 }
 
-/* One multiply-add after the other along the columns. */
+/* Each sum adds one product after the other along the columns. */
 static void score(int64_t m, const float *packed, int64_t n, const float *panel, int64_t width,
                   float *scores, int64_t ld, latent_next next)
 {
-    (void)next; /* portable C has no say in what the caches hold */
+    (void)next; /* portable C has no prefetch */
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
             float sum = 0.0f;
@@ -41,7 +42,7 @@ static void score(int64_t m, const float *packed, int64_t n, const float *panel,
         }
 }
 
-/* One multiply-add after the other along the rows. */
+/* Each sum adds one product after the other along the rows. */
 static void add(int64_t m, const float *weights, int64_t ld, int64_t n, const float *panel,
                 int64_t width, float *y, int64_t n_sums)
 {

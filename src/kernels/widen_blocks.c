@@ -1,6 +1,7 @@
-/* widen_blocks.c - block types to float32 in plain C: what their bytes mean. d has 11 bits, a scale
- * at most 7, a code at most 7: no product here is rounded, only the sum with a minimum is, so every
- * way to compute a number comes to the same bits. */
+/* widen_blocks.c - block types to float32 in plain C: what their bytes mean.
+ *
+ * d has 11 bits, a scale at most 7 and a code at most 7. So no product here is rounded; only the sum with a
+ * minimum is. Every way to compute a number therefore gives the same bits. */
 #include "kernels/blocks.h"
 
 #include "base/half.h"
@@ -69,7 +70,7 @@ static line line_of(const uint8_t d[2], const uint8_t dmin[2], const uint8_t *sc
     return (line){half_load_f16(d) * (float)scale, half_load_f16(dmin) * (float)min};
 }
 
-/* Two parts share the bytes of their low four bits. */
+/* The low four bits of a code. Two parts share these bytes. */
 static int low_bits(const uint8_t *q, int part, int i)
 {
     return q[part / 2 * BLOCK + i] >> part % 2 * 4 & 15;
@@ -105,7 +106,7 @@ void widen_q6_k(int64_t n, const void *src, float *dst)
     for (int64_t b = 0; b < n / SUPER_BLOCK; b++, block++, dst += SUPER_BLOCK) {
         float d = half_load_f16(block->d);
         for (int part = 0; part < 16; part++) {
-            /* Parts are 16 numbers; four pairs of them share the bytes of a half of the block. */
+            /* Parts are 16 numbers. Each half of the block has four pairs of parts, which share its bytes. */
             int half = part / 8, pair = part / 2 % 4, odd = part % 2 * 16;
             const uint8_t *low = block->low + half * 64 + pair % 2 * 32 + odd;
             const uint8_t *high = block->high + half * 32 + odd;

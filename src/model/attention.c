@@ -1,14 +1,13 @@
-/* attention.c - softmax(q·kᵀ / √d)·v, without the square of the sequence ever existing.
+/* attention.c - softmax(q·kᵀ / √d)·v, without ever storing the scores of a whole sequence.
  *
  * A task takes the queries of some consecutive tokens for one key-value head (with grouped queries
- * several query heads share it) and walks over the cache in rounds of ROUND keys. The softmax runs
- * along: each round may raise the largest score, and then scales down what is summed so far. Memory
- * is that of a round, whatever the context; work stops at the last key a query may see.
+ * several query heads share it) and walks over the cache in rounds of ROUND keys. The softmax is
+ * computed on the way: a round that raises the largest score scales down the sums so far. Memory is
+ * needed for one round only, whatever the context; work stops at the last key that a query may see.
  *
- * Rounds begin at position 0 and kernels add in a fixed order (see cache_kernels), over the keys that
- * a query sees and no others. So what comes out for a query depends on its position and on what lies
- * in the cache before it, and on nothing else: not on the tokens that came with it, how tasks were
- * cut, the size of pages or the number of threads. */
+ * Rounds begin at position 0 and kernels add in a fixed order (see cache_kernels), only over the keys
+ * that a query sees. So the result for a query depends only on its position and on the cache before it,
+ * not on the tokens that came with it, the cut into tasks, the size of pages or the number of threads. */
 #include "model/attention.h"
 
 #include <math.h>
@@ -25,8 +24,8 @@
 enum {
     QUERY_ROWS = 128, /* the most queries of a task */
     ROUND = 128,      /* keys of a round */
-    BUSY = 8, /* tasks for each thread, where there are enough tokens: the last end together */
-    PIECE = KV_PAGE < ROUND ? KV_PAGE : ROUND, /* keys of a round that lie together */
+    BUSY = 8, /* tasks for each thread, if there are enough tokens, so that all end together */
+    PIECE = KV_PAGE < ROUND ? KV_PAGE : ROUND, /* keys of a round that are in one page */
 };
 _Static_assert(ROUND % PIECE == 0 && KV_PAGE % PIECE == 0 && PIECE % KEY_GROUP == 0,
                "pieces fill rounds and pages");
@@ -41,8 +40,8 @@ typedef struct query_run {
 typedef struct attention_scratch {
     float *q;         /* [queries, head_dim], scaled */
     float *scores;    /* [queries, ROUND] */
-    float *part;      /* [queries, head_dim] Σ e^score·v of a round, */
-    float *sum_v;     /* and of all so far */
+    float *part;      /* [queries, head_dim] Σ e^score·v of a round */
+    float *sum_v;     /* [queries, head_dim] the same of all rounds so far */
     float *max, *sum; /* [queries] */
     int32_t *seen;    /* [queries] keys of a piece */
 } attention_scratch;
@@ -51,7 +50,7 @@ typedef struct attention_space {
     thread_scratch *products;
     attention_scratch *threads;
     query_run *runs;
-    float *q, *k, *v; /* [n_rows, heads · head_dim]; the result takes the place of q */
+    float *q, *k, *v; /* [n_rows, heads · head_dim]; the result replaces q */
 } attention_space;
 
 typedef struct attention_job {
@@ -59,11 +58,11 @@ typedef struct attention_job {
     attention_space space;
     int64_t layer, head_dim;
     int64_t group;   /* query heads of a key-value head */
-    int64_t n_parts; /* that they are cut into: see parts_of_group */
+    int64_t n_parts; /* parts that these are cut into: see parts_of_group */
     int64_t n_runs;
 } attention_job;
 
-/* What one task works on: query heads `head` … head + n_heads - 1, which share a key-value head, for
+/* The queries of one task: query heads `head` … head + n_heads - 1, which share a key-value head, for
  * each token of a run. */
 typedef struct queries {
     const kv_cache *cache;
@@ -87,7 +86,7 @@ static attention_scratch scratch_of(arena *a, int64_t head_dim)
     };
 }
 
-/* What x, and later the answers, of any layer may take in integers. */
+/* The most memory that x, and later the answers, of a layer take as integers. */
 static size_t ints_of_rows(const dsmoe_model *model, int64_t n_rows)
 {
     unsigned forms = 0;
@@ -136,8 +135,8 @@ static const cache_kernels *cache_kernels_of(const attention_job *job, const kv_
 
 /* ---- tasks --------------------------------------------------------------------------------- */
 
-/* The tokens of a run. Runs begin at multiples of it, so that different threads seldom write keys
- * of one group; large ones read the cache less often, small ones keep more threads busy. */
+/* The number of tokens in a run. Runs begin at multiples of it, so that different threads seldom write
+ * keys of the same group. Large runs read the cache less often, small ones keep more threads busy. */
 static int64_t tokens_per_run(const attention_job *job)
 {
     const pass *p = job->pass;
@@ -147,7 +146,7 @@ static int64_t tokens_per_run(const attention_job *job)
     return size;
 }
 
-/* Later tokens see more keys: the longest tasks come first. */
+/* Later tokens see more keys, so the longest tasks come first. */
 static void cut_runs(attention_job *job)
 {
     int64_t size = tokens_per_run(job);
@@ -161,10 +160,10 @@ static void cut_runs(attention_job *job)
     }
 }
 
-/* Query heads of a group are cut where there are more than one task takes, and where threads would be
- * left without a task: the second part finds keys and values in a cache that threads share. With more
- * threads than query heads of all sequences some stay idle nevertheless: a sequence's keys are not
- * divided among threads. */
+/* The query heads of a group are cut into parts if one task cannot take them all, or if threads would
+ * have no task: a second part finds the keys and values in a processor cache that threads share. If there
+ * are more threads than query heads of all sequences, some stay idle nevertheless, since a sequence's
+ * keys are not divided among threads. */
 static int64_t parts_of_group(const attention_job *job)
 {
     const pass *p = job->pass;
@@ -207,7 +206,7 @@ static unsigned char *values_at(const attention_job *job, const kv_cache *cache,
            position % KV_PAGE * cache->pages->layers[job->layer].row;
 }
 
-/* Turns the keys of a run's tokens by their positions, for one head; keys and values join the cache. */
+/* Turns the keys of a run's tokens by their positions, for one head; stores keys and values in the cache. */
 static void remember_task(void *context, int64_t task, int thread)
 {
     (void)thread;
@@ -233,7 +232,7 @@ static void remember_task(void *context, int64_t task, int thread)
 
 /* ---- attention ----------------------------------------------------------------------------- */
 
-/* How many of the keys from `first` on query i sees: at most `most`. */
+/* The number of keys from `first` that query i sees, at most `most`. */
 static int64_t seen_by(const queries *q, int64_t i, int64_t first, int64_t most)
 {
     int64_t n = q->position + i / q->n_heads + 1 - first;
@@ -256,7 +255,7 @@ static void score_keys(const attention_job *job, attention_scratch *t, const que
     }
 }
 
-/* Scores become weights, and what was summed so far is scaled down to them. */
+/* Turns scores into weights, and scales down the sums so far to match them. */
 static void weigh_keys(const attention_job *job, attention_scratch *t, const queries *q,
                        int64_t first)
 {
@@ -269,8 +268,8 @@ static void weigh_keys(const attention_job *job, attention_scratch *t, const que
     }
 }
 
-/* A round is added up from 0: so rounding errors do not grow with the length of the sequence, but with
- * the number of rounds. */
+/* Each round is summed from 0, so that rounding errors grow only with the number of rounds, not with the
+ * length of the sequence. */
 static void add_values(const attention_job *job, attention_scratch *t, const queries *q,
                        int64_t first, int64_t end)
 {
@@ -290,14 +289,14 @@ static void add_values(const attention_job *job, attention_scratch *t, const que
         if (seen_by(q, i, first, 1) > 0) kn->axpy(d, 1.0f, t->part + i * d, t->sum_v + i * d);
 }
 
-/* Where the queries' vectors lie among those of the pass. */
+/* The place of query i in the pass. */
 static float *query_at(const attention_job *job, const queries *q, int64_t i)
 {
     int64_t row = q->row + i / q->n_heads, head = q->head + i % q->n_heads;
     return job->space.q + row * job->pass->model->config.hidden_size + head * job->head_dim;
 }
 
-/* Queries in one place, turned by their positions and scaled. */
+/* Copies the queries to one place, turned by their positions and scaled. */
 static void gather(const attention_job *job, attention_scratch *t, const queries *q)
 {
     const pass *p = job->pass;
@@ -313,7 +312,7 @@ static void gather(const attention_job *job, attention_scratch *t, const queries
     }
 }
 
-/* Queries are gathered, answered, and the answers put in their place. */
+/* Gathers queries, computes their answers, and puts the answers in their place. */
 static void attend_task(void *context, int64_t task, int thread)
 {
     const attention_job *job = context;
@@ -355,8 +354,7 @@ static void plain_forward(pass *p, int64_t layer)
     rows x = {p->normed, hidden, NULL}, answers = {s->q, hidden, NULL};
     scratch_same_bits(s->products, p->n_threads, p->same_bits);
     scratch_adapt(s->products, p->n_threads, pass_adapters(p));
-    bool all =
-        !pass_may_narrow(p, layer); /* otherwise only keys and values are wanted of all rows */
+    bool all = !pass_may_narrow(p, layer); /* otherwise some rows need only keys and values */
 
     product in[] = {
         {x, p->n_rows, hidden, w->k_proj.weight, w->k_proj.bias, kv_size, s->k},

@@ -7,7 +7,7 @@
 /* Bytes of p->phase that attention takes. */
 size_t attention_size(const dsmoe_model *model, int64_t n_rows, int n_threads);
 
-/* p->y = o_proj · Attention(p->normed); keys and values of the rows join the cache. */
+/* p->y = o_proj · Attention(p->normed); stores the keys and values of the rows in the cache. */
 void attention_forward(pass *p, int64_t layer);
 
 #endif

@@ -1,5 +1,5 @@
-/* config.c - config.json of a DeepSeekMoE model, V2 and V3 included, read with the public defaults. What it must be
- * is checked in config_check.c. */
+/* config.c - reads config.json of a DeepSeekMoE model, V2 and V3 included, with the public defaults.
+ * config_check.c checks the values. */
 #include "model/config.h"
 
 #include <inttypes.h>
@@ -32,7 +32,7 @@ static dsmoe_status read_string(const json_node *object, const char *key, const 
     return DSMOE_OK;
 }
 
-/* A word that must be this one, if it is there. */
+/* Checks that a string, if it is there, is `wanted`. */
 static dsmoe_status check_word(const json_node *root, const char *key, const char *wanted,
                                dsmoe_error *error)
 {
@@ -43,7 +43,7 @@ static dsmoe_status check_word(const json_node *root, const char *key, const cha
                        value, wanted);
 }
 
-/* Whose configuration it is: the paper's, unless it says something else. */
+/* Reads the type of the model: the paper's, unless model_type names another. */
 static dsmoe_status read_model_type(const json_node *root, dsmoe_model_type *type,
                                     dsmoe_error *error)
 {
@@ -92,7 +92,7 @@ static dsmoe_status read_latent(const json_node *root, dsmoe_config *config, dsm
     return DSMOE_OK;
 }
 
-/* The words and keys that differ from type to type. */
+/* Reads the keys that differ between types of models. */
 static dsmoe_status read_family(const json_node *root, dsmoe_config *config, dsmoe_error *error)
 {
     STATUS_TRY(check_word(root, "hidden_act", "silu", error));
@@ -103,7 +103,7 @@ static dsmoe_status read_family(const json_node *root, dsmoe_config *config, dsm
     return keys_read(config_first_keys.keys, config_first_keys.n_keys, root, config, error);
 }
 
-/* A list that may hold more than one name; any of them must be the causal language model. */
+/* A list that may hold more than one name; one of them must be the causal language model. */
 static dsmoe_status check_architectures(const json_node *root, const char *wanted,
                                         dsmoe_error *error)
 {
@@ -126,7 +126,7 @@ static dsmoe_status check_architectures(const json_node *root, const char *wante
                        "architectures \"%.64s\" is not supported, only \"%s\"", other, wanted);
 }
 
-/* Of rope_scaling: "type", or "rope_type" as newer files spell it; NULL for neither. */
+/* Reads "type" of rope_scaling, or "rope_type" as newer files spell it; *type is NULL if there is neither. */
 static dsmoe_status read_rope_type(const json_node *scaling, const char **type, dsmoe_error *error)
 {
     const char *newer;
@@ -153,7 +153,7 @@ static dsmoe_status find_rope_type(const char *type, dsmoe_config *config, dsmoe
                        is_first ? "\"linear\" and \"dynamic\"" : "\"yarn\"");
 }
 
-/* Keys of YaRN that would say something else than is computed here. */
+/* Refuses keys of YaRN that ask for something that is not computed here. */
 static dsmoe_status check_yarn(const json_node *scaling, dsmoe_error *error)
 {
     const json_node *factor = json_node_member(scaling, "attention_factor");
@@ -168,7 +168,8 @@ static dsmoe_status check_yarn(const json_node *scaling, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* The object under rope_scaling, or under rope_parameters, where newer files have rope_theta as well; NULL for null. */
+/* Finds the object rope_scaling, or rope_parameters, where newer files have rope_theta as well. *scaling is
+ * NULL if there is none. */
 static dsmoe_status find_rope_scaling(const json_node *root, const json_node **scaling,
                                       dsmoe_config *config, dsmoe_error *error)
 {
@@ -193,7 +194,7 @@ static dsmoe_status find_rope_scaling(const json_node *root, const json_node **s
     return DSMOE_OK;
 }
 
-/* null, {"type": "linear", "factor": f} or {"type": "dynamic", "factor": f}; of V2 and V3 null or
+/* Reads null, {"type": "linear", "factor": f} or {"type": "dynamic", "factor": f}; for V2 and V3 null or
  * {"type": "yarn", …}. */
 static dsmoe_status read_rope_scaling(const json_node *root, dsmoe_config *config,
                                       dsmoe_error *error)
@@ -222,7 +223,7 @@ static dsmoe_status read_rope_scaling(const json_node *root, dsmoe_config *confi
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "rope_scaling factor must be a number, not %s", json_kind_name(kind));
     config->rope_scaling_factor = json_node_number(factor);
-    return DSMOE_OK; /* config_check looks at its range */
+    return DSMOE_OK; /* config_check() checks its range */
 }
 
 static dsmoe_status read_token_ids(const json_node *root, dsmoe_config *config, dsmoe_error *error)
@@ -241,7 +242,7 @@ static dsmoe_status read_root(const json_node *root, dsmoe_config *config, dsmoe
     if (json_node_kind(root) != JSON_KIND_OBJECT)
         return status_fail(error, DSMOE_ERROR_FORMAT, "the top level must be an object, not %s",
                            json_kind_name(json_node_kind(root)));
-    /* Whose configuration it is comes first: of another model, the other keys mean other things. */
+    /* The type comes first: for another type of model, the other keys mean other things. */
     STATUS_TRY(read_model_type(root, &config->model_type, error));
     STATUS_TRY(check_architectures(root, config_families[config->model_type].architecture, error));
     STATUS_TRY(keys_read(config_keys.keys, config_keys.n_keys, root, config, error));
@@ -256,7 +257,7 @@ static dsmoe_status read_root(const json_node *root, dsmoe_config *config, dsmoe
     return config_check_beyond(root, config, error);
 }
 
-/* Uses up the tree. */
+/* Frees `root`. */
 static dsmoe_status read_tree(json_node *root, const char *source, dsmoe_config *config,
                               dsmoe_error *error)
 {

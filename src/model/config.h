@@ -1,4 +1,4 @@
-/* config.h - what the rest of this room needs of a configuration beyond the public functions. */
+/* config.h - what src/model needs of a configuration beyond the public functions. */
 #ifndef DSMOE_MODEL_CONFIG_H
 #define DSMOE_MODEL_CONFIG_H
 
@@ -31,13 +31,13 @@ static inline int64_t config_rope_dim(const dsmoe_config *config)
 /* eps of the norms inside latent attention: the public code's own, whatever rms_norm_eps is. */
 #define CONFIG_LATENT_EPS 1e-6f
 
-/* The words of config.json. */
+/* The names that config.json has for them. */
 const char *config_model_type(const dsmoe_config *config);
 const char *config_architecture(const dsmoe_config *config);
 const char *config_scoring_func(const dsmoe_config *config);
 const char *config_topk_method(const dsmoe_config *config);
 
-/* MoE layers among the first n_layers; of all with num_hidden_layers. */
+/* The number of MoE layers among the first n_layers. */
 static inline int64_t config_moe_layers(const dsmoe_config *config, int64_t n_layers)
 {
     int64_t n = 0;

@@ -1,6 +1,6 @@
-/* config_beyond.c - keys of config.json that newer files have, or that ask for something else than is computed here: each
- * is honoured, or refused by its name. What no public code of these types computes from (ep_size, attention_dropout,
- * num_nextn_predict_layers, …) may hold anything. */
+/* config_beyond.c - keys of config.json that newer files have, or that ask for something that is not computed
+ * here: each is honoured, or refused by its name. Keys that no public code of these types computes with
+ * (ep_size, attention_dropout, num_nextn_predict_layers, …) may have any value. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "formats/json.h"
 #include "model/config_keys.h"
 
-/* NULL if it is not there, or null. */
+/* A member of an object; NULL if it is missing or null. */
 static const json_node *member(const json_node *object, const char *key)
 {
     const json_node *node = json_node_member(object, key);
@@ -17,7 +17,7 @@ static const json_node *member(const json_node *object, const char *key)
 
 /* ---- lists of layers --------------------------------------------------------------------------- */
 
-/* A list with a word for each layer; NULL: there is none. */
+/* Reads a list with a word for each layer; *list is NULL if there is none. */
 static dsmoe_status read_list(const json_node *root, const char *key, const dsmoe_config *config,
                               const json_node **list, dsmoe_error *error)
 {
@@ -58,7 +58,7 @@ dsmoe_status config_read_layer_types(const json_node *root, dsmoe_config *config
             return status_fail(error, DSMOE_ERROR_CONFIG,
                                "mlp_layer_types differs from first_k_dense_replace %" PRId64
                                " and moe_layer_freq %" PRId64 " at layer %" PRId64
-                               ", which is %s by them",
+                               ", which they make %s",
                                config->first_k_dense_replace, config->moe_layer_freq, i, is);
     }
     return DSMOE_OK;
@@ -76,7 +76,7 @@ static dsmoe_status check_attention_types(const json_node *root, const dsmoe_con
     return DSMOE_OK;
 }
 
-/* ---- keys by themselves ------------------------------------------------------------------------ */
+/* ---- single keys ------------------------------------------------------------------------------- */
 
 /* A number under this key, if there is one, must be 1. */
 static dsmoe_status check_one(const json_node *object, const char *key, dsmoe_error *error)
@@ -107,7 +107,7 @@ static dsmoe_status check_absent(const json_node *root, dsmoe_error *error)
     static const char *const keys[][2] = {
         {"quantization_config", "use weights in bf16, or a GGUF file"},
         {"compression_config", "use weights in bf16, or a GGUF file"},
-        {"index_topk", "attention here is to all tokens before"},
+        {"index_topk", "attention here is always to all earlier tokens"},
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (member(root, keys[i][0]))
@@ -116,7 +116,8 @@ static dsmoe_status check_absent(const json_node *root, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* The width of a head follows from other keys. With latent attention head_dim is any of several. */
+/* The width of a head follows from other keys. With latent attention head_dim can mean several widths, so
+ * only qk_head_dim is checked. */
 static dsmoe_status check_head_dim(const json_node *root, const dsmoe_config *config,
                                    dsmoe_error *error)
 {

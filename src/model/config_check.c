@@ -1,4 +1,4 @@
-/* config_check.c - what a configuration must be, wherever it comes from. */
+/* config_check.c - checks a configuration, wherever it comes from. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ static dsmoe_status check_latent(const dsmoe_config *config, dsmoe_error *error)
     if (config->num_key_value_heads != config->num_attention_heads)
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "num_key_value_heads %" PRId64 " is not num_attention_heads %" PRId64
-                           ", as latent attention needs it",
+                           ", which latent attention requires",
                            config->num_key_value_heads, config->num_attention_heads);
     if (config->qk_rope_head_dim % 2)
         return status_fail(error, DSMOE_ERROR_CONFIG,
@@ -62,7 +62,7 @@ static dsmoe_status check_groups(const dsmoe_config *c, dsmoe_error *error)
         c->topk_group * size < c->num_experts_per_tok)
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "topk_group %" PRId64 " of %" PRId64 " groups of %" PRId64
-                           " experts leave no %" PRId64 " to choose",
+                           " experts leave fewer than %" PRId64 " to choose from",
                            c->topk_group, c->n_group, size, c->num_experts_per_tok);
     if (c->topk_method == DSMOE_TOPK_NOAUX_TC && size < 2)
         return status_fail(error, DSMOE_ERROR_CONFIG,
@@ -115,7 +115,7 @@ static dsmoe_status check_rope_scaling(const dsmoe_config *config, dsmoe_error *
                            "rope_scaling is %d, which is not a known type",
                            (int)config->rope_scaling);
     }
-    if (factor >= 1 && factor <= 1e6) return DSMOE_OK; /* not so for a NaN */
+    if (factor >= 1 && factor <= 1e6) return DSMOE_OK; /* false for a NaN */
     return status_fail(error, DSMOE_ERROR_CONFIG, "rope_scaling factor is %g, outside 1 to 1e6",
                        factor);
 }
@@ -156,7 +156,7 @@ static dsmoe_status check_layers(const dsmoe_config *config, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* As if every layer were dense and MoE at once: too much, but the limit is far above any model. */
+/* Counts every layer as both dense and MoE. That is too much, but the limit is far above any model. */
 static dsmoe_status check_parameters(const dsmoe_config *config, dsmoe_error *error)
 {
     double hidden = (double)config->hidden_size;
@@ -177,7 +177,7 @@ static dsmoe_status check_parameters(const dsmoe_config *config, dsmoe_error *er
                        " more than 2^58 parameters");
 }
 
-/* Numbers where a program has to choose a name. */
+/* Checks the enums that stand for names in config.json. */
 static dsmoe_status check_choices(const dsmoe_config *c, dsmoe_error *error)
 {
     const struct {

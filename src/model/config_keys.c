@@ -37,7 +37,8 @@ static const config_key latent[] = {
     {KEY(routed_scaling_factor), KEY_NUMBER, KEY_OPTIONAL, 1e-6, 1e6, 1},
 };
 
-/* Not in the public configuration: a scale that the paper's comparison needs to be fair to one expert alone. */
+/* Not in the public configuration: a scale that the paper's comparison needs to treat a single expert
+ * fairly. */
 static const config_key first[] = {
     {KEY(routed_scaling_factor), KEY_NUMBER, KEY_OPTIONAL, 0, 1e6, 0},
 };
@@ -49,7 +50,7 @@ static const config_key yarn[] = {
     {KEY(mscale), KEY_NUMBER, KEY_OPTIONAL, 0, 1e3, 1},
     {KEY(mscale_all_dim), KEY_NUMBER, KEY_OPTIONAL, 0, 1e3, 0},
 };
-/* What is not in a file of V2 or V3, where the table above has another default. */
+/* Keys whose defaults in V2 or V3 differ from the table above. */
 static const config_key v2[] = {
     {KEY(q_lora_rank), KEY_INTEGER, KEY_NULLABLE, 1, CONFIG_DIMENSION_MAX, 1536},
 };

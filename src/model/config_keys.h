@@ -1,5 +1,5 @@
-/* config_keys.h - the keys of config.json as tables, and what tells the types of models apart: for reading, checking
- * and naming configurations. */
+/* config_keys.h - the keys of config.json as tables, and the differences between types of models: for
+ * reading, checking and naming configurations. */
 #ifndef DSMOE_MODEL_CONFIG_KEYS_H
 #define DSMOE_MODEL_CONFIG_KEYS_H
 
@@ -16,35 +16,33 @@ typedef struct config_table {
     int n_keys;
 } config_table;
 
-extern const config_table config_keys; /* of all models */
-extern const config_table
-    config_latent_keys; /* of V2 and V3, with the defaults that both have in common */
-extern const config_table config_first_keys; /* of the paper's model alone */
-extern const config_table config_yarn_keys;  /* of rope_scaling with the type yarn */
+extern const config_table config_keys;        /* of all models */
+extern const config_table config_latent_keys; /* of V2 and V3, with their common defaults */
+extern const config_table config_first_keys;  /* of the paper's model alone */
+extern const config_table config_yarn_keys;   /* of rope_scaling with the type yarn */
 
 enum { CONFIG_TOPK_METHODS = 3 };
 
-/* A type of models, and what its configurations say if they say nothing. */
+/* A type of models, and its defaults. */
 typedef struct config_family {
     const char *model_type, *architecture;
-    dsmoe_scoring_func scoring_func;           /* there is no other choice */
+    dsmoe_scoring_func scoring_func;           /* the only one */
     bool has_topk_method[CONFIG_TOPK_METHODS]; /* by dsmoe_topk_method */
     dsmoe_topk_method topk_method;
-    config_table defaults; /* of keys that other types leave out for something else */
+    config_table defaults; /* of keys that have other defaults in other types */
 } config_family;
 
 enum { CONFIG_FAMILIES = 3 };
 extern const config_family config_families[CONFIG_FAMILIES]; /* by dsmoe_model_type */
 
-/* mlp_layer_types of newer files: what first_k_dense_replace is where that is absent, and the same layers as it says where
- * it is there. */
+/* Reads mlp_layer_types of newer files. It gives first_k_dense_replace if that is absent; otherwise both must
+ * agree. */
 dsmoe_status config_read_layer_types(const json_node *root, dsmoe_config *config,
                                      dsmoe_error *error);
-/* Keys that this library does not need, and that may not say something else than it computes. Of a checked
- * configuration. */
+/* Refuses keys that ask for something that is not computed here. The configuration must have been checked. */
 dsmoe_status config_check_beyond(const json_node *root, const dsmoe_config *config,
                                  dsmoe_error *error);
-/* rope_parameters without a type: newer files have rope_theta there whether or not something is scaled. */
+/* Checks rope_parameters without a type: newer files have rope_theta there even without scaling. */
 dsmoe_status config_check_bare_rope(const json_node *parameters, dsmoe_error *error);
 
 extern const char *const config_topk_methods[CONFIG_TOPK_METHODS];

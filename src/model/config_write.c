@@ -1,4 +1,4 @@
-/* config_write.c - config.json and generation_config.json, keys nearly in the order of the alphabet. */
+/* config_write.c - writes config.json and generation_config.json, with keys nearly in alphabetical order. */
 #include "model/config_write.h"
 
 #include <inttypes.h>
@@ -8,8 +8,8 @@
 #include "formats/partial_file.h"
 #include "model/config.h"
 
-/* The released model has its PyTorch code beside the weights; a folder written here does not, and says
- * where that code is, as the public library does when it saves such a model. */
+/* The released model has its PyTorch code next to the weights. A folder written here does not; it names the
+ * place of that code, as the public library does when it saves such a model. */
 static const struct public_code {
     const char *place, *file, *class;
 } public_codes[] = {
@@ -29,7 +29,7 @@ static void put_integer(FILE *text, const char *key, int64_t value)
     fprintf(text, "%" PRId64, value);
 }
 
-/* null for what the model does not have. */
+/* Writes null if the model does not have the value. */
 static void put_optional(FILE *text, const char *key, int64_t value, int64_t none)
 {
     if (value != none) {
@@ -111,7 +111,7 @@ static void put_sizes(FILE *text, const dsmoe_config *c)
     put_word(text, "hidden_act", "silu");
     put_integer(text, "hidden_size", c->hidden_size);
     put_number(text, "initializer_range", c->initializer_range);
-    /* Widths of layers that the model does not have have no value that a file could say. */
+    /* The width of layers that the model does not have is left out. */
     if (c->intermediate_size) put_integer(text, "intermediate_size", c->intermediate_size);
     put_integer(text, "max_position_embeddings", c->max_position_embeddings);
     if (config_is_latent(c)) put_integer(text, "kv_lora_rank", c->kv_lora_rank);
@@ -128,7 +128,7 @@ static void put_sizes(FILE *text, const dsmoe_config *c)
     put_integer(text, "num_key_value_heads", c->num_key_value_heads);
 }
 
-/* What V2 and V3 have beside that. */
+/* Writes the additional keys of V2 and V3. */
 static void put_latent(FILE *text, const dsmoe_config *c)
 {
     put_integer(text, "n_group", c->n_group ? c->n_group : 1); /* V3's public code wants a number */

@@ -1,4 +1,5 @@
-/* divide.c - rank 0 of a model whose experts are divided over ranks: it has the files, and sends the others theirs. */
+/* divide.c - rank 0 of a model whose experts are divided over ranks: it has the files, and sends the other
+ * ranks their experts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@
 
 enum { DEFAULT_BATCH = 512, BATCH_MAX = 1 << 16 };
 
-/* Experts on their way. While one buffer travels the other is filled, which may have to wait for a disk. */
+/* Sends experts. While one buffer is sent the other is filled, which may have to wait for a disk. */
 typedef struct sender {
     division division;
     const dsmoe_divide_options *options;
@@ -35,7 +36,7 @@ static dsmoe_status check(const dsmoe_model *model, const dsmoe_divide_options *
     return DSMOE_OK;
 }
 
-/* If there is no model, the others learn it too. */
+/* Sends the terms to the other ranks, also if there is no model. */
 static dsmoe_status tell_terms(sender *s, const dsmoe_model *model, dsmoe_error *error)
 {
     division_terms *t = &s->division.terms;
@@ -60,7 +61,8 @@ static dsmoe_status settle(sender *s, dsmoe_error *error)
     return p->exchange_end(p->context, error);
 }
 
-/* A page that is gone is noticed here, where the file's guard knows it, and not inside the system. */
+/* Copies from the mapped file, so that a lost page is noticed here, by the file's guard, and not inside a
+ * system call. */
 static void fill(const sender *s, unsigned char *to, const unsigned char *from, size_t size)
 {
     const size_t part = 1 << 17;
@@ -98,7 +100,7 @@ static dsmoe_status agree(sender *s, dsmoe_status mine, dsmoe_error *error)
     return peers_agree(s->division.peers, mine, error);
 }
 
-/* What was sent is not needed here any more: its pages leave this process. */
+/* Sends a matrix to its holder. Its pages are then not needed here any more and leave this process. */
 static dsmoe_status send_visit(void *context, const cargo *c, dsmoe_error *error)
 {
     sender *s = context;
@@ -122,7 +124,7 @@ static dsmoe_status send_all(sender *s, const dsmoe_model *model, dsmoe_error *e
     return agree(s, model_intact(model, error), error);
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------- */
+/* ---- all steps ----------------------------------------------------------------------------------- */
 
 typedef struct measure {
     uint64_t held, sent; /* bytes */

@@ -1,4 +1,4 @@
-/* division.c - how the routed experts of a model come to the ranks that hold them: what all ranks do. */
+/* division.c - sends the routed experts of a model to the ranks that hold them: the part of all ranks. */
 #include "model/division.h"
 
 #include <stdio.h>
@@ -63,7 +63,7 @@ dsmoe_status division_each(const division *d, cargo_fn *visit, void *context, ds
 
 bool division_is_due(division *d, size_t n_bytes)
 {
-    enum { AGREE_AFTER = 16 << 20 }; /* some tenths of a second on a slow network */
+    enum { AGREE_AFTER = 16 << 20 }; /* bytes; a few tenths of a second on a slow network */
     d->unagreed += n_bytes;
     if (d->unagreed < AGREE_AFTER) return false;
     d->unagreed = 0;
@@ -100,7 +100,7 @@ dsmoe_status division_share_types(division *d, dsmoe_error *error)
 
 /* ---- claims -------------------------------------------------------------------------------------- */
 
-/* Ranks of one machine share its memory. Rank 0 takes none for experts: its own lie in the file. */
+/* Ranks on one machine share its memory. Rank 0 takes none for experts: it uses the mapped file. */
 static dsmoe_status judge(const division_claim *claims, int n, int rank, dsmoe_error *error)
 {
     const division_claim *own = &claims[rank];

@@ -1,13 +1,13 @@
-/* division.h - how the routed experts of a model come to the ranks that hold them. Rank 0 (divide.c) has the files, the
- * others (follow.c) nothing; what both do is here. In this order:
+/* division.h - sends the routed experts of a model to the ranks that hold them. Rank 0 (divide.c) has the
+ * files, the other ranks (follow.c) have nothing; the part of both is here. The steps:
  *
- *   greeting   whether they compute alike
- *   terms      rank 0 says which model it is, or that there is none
- *   types      and the type of each matrix: from now on all know the size of everything and who holds it
- *   claims     each says what memory it takes and what is available: all come to the same judgement
- *   cargo      matrix after matrix to its holder, in pieces; now and then all agree that all is well
+ *   greeting   checks that all ranks compute alike
+ *   terms      rank 0 tells which model it is, or that there is none
+ *   types      rank 0 sends the type of each matrix: then all ranks know each size and each holder
+ *   claims     each rank tells how much memory it takes and has: all come to the same judgement
+ *   cargo      matrix after matrix is sent to its holder, in pieces; now and then all agree to go on
  *
- * Then the others run what they hold (serve_experts.h). */
+ * Then the other ranks run the experts that they hold (serve_experts.h). */
 #ifndef DSMOE_MODEL_DIVISION_H
 #define DSMOE_MODEL_DIVISION_H
 
@@ -18,33 +18,33 @@ typedef struct division_terms {
     dsmoe_error failure; /* status OK unless there is no model */
     dsmoe_config config;
     int64_t most_tokens;  /* of a pass */
-    int32_t keeps_octets; /* of matrices in blocks, instead of their rows */
+    int32_t keeps_octets; /* ranks store quantised matrices as octets instead of rows */
 } division_terms;
 
 typedef struct division_claim {
     char host[256];
     uint64_t experts, workspace; /* bytes that the rank takes */
-    uint64_t available;          /* and could have, before it took any */
+    uint64_t available;          /* bytes available before it took any */
 } division_claim;
 
 typedef struct division {
     const dsmoe_peers *peers;
     division_terms terms;
-    model_weights *weights; /* of which only routed experts count */
+    model_weights *weights; /* only their routed experts are used */
     /* From division_open to division_close: */
     unsigned char *types; /* [n_matrices] */
     size_t n_matrices;
     division_claim *claims;      /* [n_ranks] */
     dsmoe_bytes *send, *receive; /* [n_ranks] of scratch */
-    size_t unagreed;             /* bytes that travelled since all agreed */
+    size_t unagreed;             /* bytes sent since all ranks last agreed */
 } division;
 
-/* A matrix goes in pieces of at most so many bytes. */
+/* The most bytes in a piece of a matrix. */
 enum { DIVISION_PIECE = 2 << 20 };
 
-/* When the terms are known. */
+/* Call when the terms are known. */
 dsmoe_status division_open(division *d, dsmoe_error *error);
-void division_close(division *d); /* after it failed, too */
+void division_close(division *d); /* also after division_open failed */
 
 /* A matrix of a routed expert. */
 typedef struct cargo {
@@ -54,18 +54,18 @@ typedef struct cargo {
 } cargo;
 static inline size_t cargo_size(const cargo *c) { return (size_t)(c->n_rows * c->matrix->stride); }
 
-/* Visits all of them, in the order in which they travel, until `visit` fails. */
+/* Visits the matrices of all routed experts, in the order in which they are sent, until `visit` fails. */
 typedef dsmoe_status cargo_fn(void *context, const cargo *c, dsmoe_error *error);
 dsmoe_status division_each(const division *d, cargo_fn *visit, void *context, dsmoe_error *error);
 
-/* The types of the matrices of rank 0 become those of all. */
+/* Gives all ranks the types of rank 0's matrices. */
 dsmoe_status division_share_types(division *d, dsmoe_error *error);
 
-/* Fills in the claims, to which this rank adds its own, and judges them: a machine that cannot hold what its ranks
- * take is an error of all ranks. */
+/* Collects the claims of all ranks, with `mine` for this one, and judges them: if a machine does not have the
+ * memory that its ranks take, all ranks fail. */
 dsmoe_status division_share_claims(division *d, division_claim mine, dsmoe_error *error);
 
-/* Whether, now that so many more bytes have travelled, it is time for all to agree. The same on all ranks. */
+/* Whether it is time for all ranks to agree, after n_bytes more were sent. The same on all ranks. */
 bool division_is_due(division *d, size_t n_bytes);
 
 #endif

@@ -31,7 +31,7 @@ typedef struct file_tensor {
 
 struct folder_writer {
     char *folder;
-    bool created; /* the folder, by us */
+    bool created; /* the folder was created here */
     size_t shard_size;
     file_tensor *tensors;
     size_t n_tensors, capacity;
@@ -41,7 +41,7 @@ struct folder_writer {
     /* The shard being written. */
     safetensors_writer *shard;
     size_t next;              /* the first tensor after it */
-    size_t left;              /* bytes that it still lacks */
+    size_t left;              /* bytes that the shard still lacks */
     const char *own[OWN_MAX]; /* files of the caller */
     int n_own;
 };
@@ -107,7 +107,7 @@ dsmoe_status folder_writer_create(const char *folder, size_t shard_size, folder_
     return DSMOE_OK;
 }
 
-/* ---- what there is, and in which file ------------------------------------------------------- */
+/* ---- the tensors and their files ------------------------------------------------------------ */
 
 void folder_writer_file_name(int file, int n_files, char name[FOLDER_WRITER_NAME])
 {
@@ -167,12 +167,12 @@ static dsmoe_status create_shard(folder_writer *w, int shard, dsmoe_error *error
     if (!path) return out_of_memory(w->folder, error);
     dsmoe_status status = safetensors_writer_create(path, &w->shard, error);
     free(path);
-    /* Without this word the public loaders refuse a file. */
+    /* The public loaders refuse a file without this entry. */
     if (status == DSMOE_OK) status = safetensors_writer_metadata(w->shard, "format", "pt", error);
     return status;
 }
 
-/* The file that begins with tensor w->next. */
+/* Opens the file that begins with tensor w->next. */
 static dsmoe_status open_shard(folder_writer *w, dsmoe_error *error)
 {
     int shard = w->tensors[w->next].shard;
@@ -189,7 +189,7 @@ static dsmoe_status open_shard(folder_writer *w, dsmoe_error *error)
 static dsmoe_status finish_shard(folder_writer *w, dsmoe_error *error)
 {
     safetensors_writer *shard = w->shard;
-    w->shard = NULL; /* freed, whatever comes */
+    w->shard = NULL; /* freed in any case */
     return safetensors_writer_finish(shard, error);
 }
 
@@ -209,14 +209,14 @@ dsmoe_status folder_writer_write(folder_writer *w, const void *bytes, size_t siz
     return DSMOE_OK;
 }
 
-/* ---- the rest -------------------------------------------------------------------------------- */
+/* ---- the JSON files -------------------------------------------------------------------------- */
 
 static int compare_names(const void *left, const void *right)
 {
     return strcmp(((const file_tensor *)left)->name, ((const file_tensor *)right)->name);
 }
 
-/* Which tensor lies in which file. */
+/* Writes which tensor is in which file. */
 static void put_index(FILE *text, const void *context)
 {
     const folder_writer *w = context;
@@ -232,7 +232,7 @@ static void put_index(FILE *text, const void *context)
     fputs("\n  }\n}\n", text);
 }
 
-/* By name. Leaves the list in that order. */
+/* Writes the index sorted by name. Leaves the list of tensors in that order. */
 static dsmoe_status write_index(folder_writer *w, dsmoe_error *error)
 {
     qsort(w->tensors, w->n_tensors, sizeof *w->tensors, compare_names);
@@ -278,7 +278,7 @@ static void remove_file(const folder_writer *w, const char *name)
     free(path);
 }
 
-/* None of these names was there before. */
+/* None of these files was there before. */
 void folder_writer_abandon(folder_writer *w)
 {
     if (!w) return;

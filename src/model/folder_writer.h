@@ -2,8 +2,7 @@
  * in memory: safetensors of a bounded size, their index, generation_config.json, config.json.
  *
  * All tensors are declared first, which lays them out over files; then their bytes follow in that
- * order in pieces of any size. config.json comes last: a folder that has it has all of the
- * model. */
+ * order in pieces of any size. config.json is written last: a folder that has it has the whole model. */
 #ifndef DSMOE_MODEL_FOLDER_WRITER_H
 #define DSMOE_MODEL_FOLDER_WRITER_H
 
@@ -21,37 +20,37 @@ void folder_writer_file_name(int file, int n_files, char name[FOLDER_WRITER_NAME
 
 typedef struct folder_writer folder_writer;
 
-/* Makes the folder, or sees that the one that is there has no model in it. A tensor larger than
- * shard_size has a file of its own. */
+/* Creates the folder, or checks that an existing one has no model in it. A tensor larger than
+ * shard_size gets its own file. */
 dsmoe_status folder_writer_create(const char *folder, size_t shard_size, folder_writer **writer,
                                   dsmoe_error *error);
-/* Before the first byte of data: a matrix or a vector of a float type. Sizes of all tensors
- * together must fit. */
+/* Call before the first byte of data, for a matrix or a vector of a float type. The sizes of all
+ * tensors together must fit size_t. */
 dsmoe_status folder_writer_declare(folder_writer *writer, const char *name, dsmoe_dtype dtype,
                                    int n_dims, const int64_t *shape, dsmoe_error *error);
-/* A file (at most four, their names kept by the caller) that the caller puts into the folder beside
- * the weights: gone as well if the work is given up. */
+/* Names a file that the caller writes to the folder (at most four; the caller keeps the name). It is
+ * removed as well if the work is given up. */
 void folder_writer_own(folder_writer *writer, const char *name);
-/* Files that the declared tensors are laid out over. */
+/* The number of files that the declared tensors are laid out over. */
 int folder_writer_file_count(const folder_writer *writer);
 /* Bytes of all declared tensors: for progress bars. */
 size_t folder_writer_data_size(const folder_writer *writer);
 
-/* The next bytes of data, in the order of declaration, across tensors and files. */
+/* Writes the next bytes of data, in the order of declaration. One call may span tensors and files. */
 dsmoe_status folder_writer_write(folder_writer *writer, const void *bytes, size_t size,
                                  dsmoe_error *error);
-/* What is said of the weights beside them. */
+/* The contents of the JSON files. */
 typedef struct folder_writer_words {
     const dsmoe_config *config;
     dsmoe_dtype dtype;      /* that config.json names as the weights' type */
     const char *generation; /* the text of generation_config.json; NULL: made from `config` */
     size_t generation_length;
 } folder_writer_words;
-/* Completes the folder when every declared byte has been written. Frees; after a failure what was
- * written is removed. */
+/* Completes the folder: every declared byte must have been written. Frees. After a failure, removes
+ * what was written. */
 dsmoe_status folder_writer_finish(folder_writer *writer, const folder_writer_words *words,
                                   dsmoe_error *error);
-/* Gives up: removes what was written, and the folder if it was made here and is empty now. Frees.
+/* Gives up: removes what was written, and the folder if it was created here and is empty now. Frees.
  * NULL is allowed. */
 void folder_writer_abandon(folder_writer *writer);
 

@@ -1,9 +1,10 @@
-/* follow.c - the other ranks of a model whose experts are divided: each takes in those it holds, and runs them for
- * rank 0.
+/* follow.c - the other ranks of a model whose experts are divided: each receives the experts that it
+ * holds, and runs them for rank 0.
  *
- * They lie in memory of their own, matrices of block types in the order that kernels read: octets take the bytes of
- * their rows, so they stand where these would, and rows that fill no octet after them. No code reads single rows of an
- * octet (products are cut at octets, see cut.h), so nothing has to be kept twice. */
+ * The experts have their own memory, with quantised matrices in the order that kernels read. Octets have
+ * as many bytes as their rows, so they are stored in the rows' place, followed by rows that do not fill
+ * an octet. No code reads single rows of an octet (products are cut at octets, see cut.h), so nothing is
+ * stored twice. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +24,7 @@ typedef struct follower {
     const kernels *kernels;
     unsigned char *memory; /* of the experts and of `arrived` */
     size_t size;
-    unsigned char *arrived; /* the rows of a matrix of which octets are to be made */
+    unsigned char *arrived; /* the rows of a matrix before octets are made of them */
     size_t arrived_size;
     octet_store *stores; /* of all octets */
     size_t n_stores;
@@ -64,7 +65,7 @@ static dsmoe_status place_visit(void *context, const cargo *c, dsmoe_error *erro
     octet_store *store = f->stores ? &f->stores[walk->n_stores] : NULL;
     walk->n_stores++;
     if (!store) return DSMOE_OK;
-    /* Those of a matrix that has been used already: they need not be made again. */
+    /* As if the matrix had been used already, so that its octets are not made again. */
     *store = (octet_store){.home = {at}, .n_uses = 2, .memory = at, .size = size};
     c->matrix->home = &store->home;
     return DSMOE_OK;
@@ -83,8 +84,8 @@ static dsmoe_status out_of_memory(size_t size, dsmoe_error *error)
                        (double)size / 1e9);
 }
 
-/* Address space, that is: pages become real when the experts come, by which time it is known that there is memory for
- * them. */
+/* Reserves only address space: memory is used when the experts arrive, and by then the claims have shown that
+ * there is enough. */
 static dsmoe_status reserve_experts(follower *f, dsmoe_error *error)
 {
     place_walk measure = {.follower = f, .arena = arena_over(NULL)};
@@ -98,7 +99,7 @@ static dsmoe_status reserve_experts(follower *f, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* The model over the experts, and memory to run them. */
+/* Makes the model over the experts, and memory to run them. */
 static dsmoe_status make_model(follower *f, dsmoe_error *error)
 {
     static const dsmoe_generation_config nothing;
@@ -132,7 +133,7 @@ static void close_follower(follower *f)
     division_close(&f->division);
 }
 
-/* ---- taking in ----------------------------------------------------------------------------------- */
+/* ---- receiving ----------------------------------------------------------------------------------- */
 
 typedef struct octet_job {
     const follower *follower;
@@ -152,7 +153,7 @@ static void octet_task(void *context, int64_t task, int thread)
                            moe_min(TASK_OCTETS, j->n_octets - first), j->octets);
 }
 
-/* A matrix that has arrived whole, to where it stays. */
+/* Makes octets of a matrix that has arrived completely, at their final place. */
 static void make_octets(const follower *f, const cargo *c)
 {
     octet_job job = {
@@ -166,7 +167,8 @@ static void make_octets(const follower *f, const cargo *c)
     memcpy((unsigned char *)job.octets + done, f->arrived + done, cargo_size(c) - done);
 }
 
-/* What does not come here comes to another rank; this one keeps in step. */
+/* Receives a matrix. If `to` is NULL, another rank receives it, and this one only takes part in the
+ * exchange. */
 static dsmoe_status receive(const follower *f, unsigned char *to, size_t size, dsmoe_error *error)
 {
     const division *d = &f->division;
@@ -201,7 +203,7 @@ static dsmoe_status receive_visit(void *context, const cargo *c, dsmoe_error *er
     return division_is_due(&f->division, cargo_size(c)) ? agree(f, error) : DSMOE_OK;
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------- */
+/* ---- all steps ----------------------------------------------------------------------------------- */
 
 static dsmoe_status get_ready(follower *f, dsmoe_error *error)
 {

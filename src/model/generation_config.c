@@ -44,7 +44,7 @@ static dsmoe_status read_root(const json_node *root, const dsmoe_config *config,
     return DSMOE_OK;
 }
 
-/* Uses up the tree. */
+/* Frees `root`. */
 static dsmoe_status read_tree(json_node *root, const char *source, const dsmoe_config *config,
                               dsmoe_generation_config *out, dsmoe_error *error)
 {

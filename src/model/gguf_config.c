@@ -1,4 +1,4 @@
-/* gguf_config.c - the configuration of a model from the metadata of its GGUF file. */
+/* gguf_config.c - reads the configuration of a model from the metadata of its GGUF file. */
 #include "model/gguf_config.h"
 
 #include <inttypes.h>
@@ -28,7 +28,7 @@ static const gguf_field integers[] = {
     GGUF_FIELD(".context_length", max_position_embeddings, false),
     GGUF_FIELD(BOS_KEY, bos_token_id, false),
     GGUF_FIELD(EOS_KEY, eos_token_id, false),
-    /* Where the model's differ from its tokenizer's. */
+    /* If the model's tokens differ from its tokenizer's. */
     GGUF_FIELD("dsmoe.bos_token_id", bos_token_id, false),
     GGUF_FIELD("dsmoe.eos_token_id", eos_token_id, false),
 };
@@ -44,7 +44,7 @@ enum {
     COMMON_TABLES = 2,
 };
 
-/* A token may be absent, but not by a number: -1 is for us alone. */
+/* The key of a token may be absent, but not be -1, which means "absent" only inside this library. */
 static dsmoe_status check_ids(const gguf_reader *r, const dsmoe_config *config, dsmoe_error *error)
 {
     const char *key = NULL;
@@ -55,7 +55,7 @@ static dsmoe_status check_ids(const gguf_reader *r, const dsmoe_config *config, 
                        gguf_path(r->file), key);
 }
 
-/* Other files that have this form: importances, adapters, tokenizers alone. */
+/* Refuses other GGUF files: importances, adapters, tokenizers without a model. */
 static dsmoe_status check_is_model(const gguf *file, dsmoe_error *error)
 {
     gguf_string type = {"model", 5};
@@ -107,7 +107,7 @@ static dsmoe_status read_rope_scaling(const gguf_reader *r, dsmoe_config *config
     return DSMOE_OK;
 }
 
-/* Keys that may be there, but have one value that the paper's model computes with. */
+/* Checks optional keys that may have only one value, which the paper's model computes with. */
 static dsmoe_status check_fixed(const gguf_reader *r, const dsmoe_config *config,
                                 dsmoe_error *error)
 {
@@ -126,7 +126,7 @@ static dsmoe_status check_fixed(const gguf_reader *r, const dsmoe_config *config
     return DSMOE_OK;
 }
 
-/* What follows from the tensors. */
+/* Derives keys that follow from the tensors. */
 static void look_at_tensors(const gguf_reader *r, dsmoe_config *config)
 {
     gguf_place place;
@@ -163,7 +163,7 @@ dsmoe_status gguf_generation_config_read(const gguf *file, const dsmoe_config *c
     return status_fail(error, status, "%s: %s", gguf_path(file), reason.message);
 }
 
-/* A configuration of which all is read, not yet checked. */
+/* Reads the whole configuration, without checking it. */
 static dsmoe_status read_all(const gguf_reader *r, bool latent, bool split, dsmoe_config *config,
                              dsmoe_error *error)
 {

@@ -1,4 +1,4 @@
-/* gguf_fields.c - metadata of a GGUF file read into a configuration by tables. */
+/* gguf_fields.c - reads metadata of a GGUF file into a configuration by tables. */
 #include "model/gguf_fields.h"
 
 #include <inttypes.h>
@@ -17,7 +17,7 @@ gguf_whole_key gguf_reader_key(const gguf_reader *r, const char *key)
 
 double gguf_shortest(double value)
 {
-    if ((double)(float)value != value) return value; /* not so for a NaN */
+    if ((double)(float)value != value) return value; /* true for a NaN */
     char digits[32];
     for (int precision = 1; precision <= 9; precision++) {
         snprintf(digits, sizeof digits, "%.*g", precision, value);
@@ -81,7 +81,7 @@ dsmoe_status gguf_reader_fill(const gguf_reader *r, dsmoe_config *config, dsmoe_
     return DSMOE_OK;
 }
 
-/* ---- what must be as it is ----------------------------------------------------------------- */
+/* ---- fixed values -------------------------------------------------------------------------- */
 
 dsmoe_status gguf_reader_expect_int(const gguf_reader *r, const char *key, int64_t wanted,
                                     dsmoe_error *error)
@@ -112,7 +112,7 @@ static bool begins_with(const char *text, const char *name)
     return next != '_' && (next < 'a' || next > 'z');
 }
 
-/* The key whose name in config.json the text begins with, or NULL. */
+/* The field whose name in config.json the text begins with, or NULL. */
 static const gguf_field *field_at(const gguf_reader *r, const char *text)
 {
     for (int i = 0; i < r->n_tables; i++)
@@ -126,7 +126,7 @@ dsmoe_status gguf_reader_fail(const gguf_reader *r, dsmoe_status status, const c
 {
     char told[sizeof error->message] = "";
     size_t length = 0;
-    bool begins = true; /* a word, here */
+    bool begins = true; /* a word begins here */
     while (*message && length < sizeof told - 1) {
         const gguf_field *field = begins ? field_at(r, message) : NULL;
         if (!field) {

@@ -1,11 +1,11 @@
-/* gguf_fields.h - metadata of a GGUF file read into a configuration by tables: one row says which key of
- * the file is which key of config.json. */
+/* gguf_fields.h - reads metadata of a GGUF file into a configuration by tables: each row pairs a key of the
+ * file with a key of config.json. */
 #ifndef DSMOE_MODEL_GGUF_FIELDS_H
 #define DSMOE_MODEL_GGUF_FIELDS_H
 
 #include "formats/gguf.h"
 
-/* A key that begins with a point comes after the name of the architecture. */
+/* A key that begins with a point is appended to the name of the architecture. */
 typedef struct gguf_field {
     const char *key, *name; /* in the file, in config.json */
     size_t offset;          /* of the field in dsmoe_config: an int64_t or a double */
@@ -25,11 +25,11 @@ typedef struct gguf_fields {
 typedef struct gguf_reader {
     const gguf *file;
     const char *architecture;
-    const gguf_fields *tables; /* a key that comes later has the last word */
+    const gguf_fields *tables; /* a later key overrides an earlier one */
     int n_tables;
 } gguf_reader;
 
-/* The whole key; its name can be used where the function is called. */
+/* The whole key, returned by value so that its name can be used in a call. */
 typedef struct gguf_whole_key {
     char name[80];
 } gguf_whole_key;
@@ -38,7 +38,7 @@ gguf_whole_key gguf_reader_key(const gguf_reader *r, const char *key);
 /* Fills the fields whose keys are there. */
 dsmoe_status gguf_reader_fill(const gguf_reader *r, dsmoe_config *config, dsmoe_error *error);
 
-/* One value; what is not there leaves it as it is. */
+/* Read one value; a missing key leaves it as it is. */
 dsmoe_status gguf_reader_int(const gguf_reader *r, const char *key, int64_t *value,
                              dsmoe_error *error);
 dsmoe_status gguf_reader_number(const gguf_reader *r, const char *key, double *value,
@@ -50,18 +50,18 @@ dsmoe_status gguf_reader_string(const gguf_reader *r, const char *key, gguf_stri
 /* Whether there is an integer of that name. */
 bool gguf_reader_has_int(const gguf_reader *r, const char *key);
 
-/* Keys that may be there, but have one value that such a model computes with. */
+/* Check an optional key that may have only one value. */
 dsmoe_status gguf_reader_expect_int(const gguf_reader *r, const char *key, int64_t wanted,
                                     dsmoe_error *error);
 dsmoe_status gguf_reader_expect_number(const gguf_reader *r, const char *key, double wanted,
                                        dsmoe_error *error);
 
-/* An error in the words of config.json, in those of the file. */
+/* Reports a message about keys of config.json, with the names of the file's keys instead. */
 dsmoe_status gguf_reader_fail(const gguf_reader *r, dsmoe_status status, const char *message,
                               dsmoe_error *error);
 
-/* A float32 of the file as the decimal number that it was made from: 1e-6, not 9.99999997e-07. Both
- * are the same float32, and that is what is computed with. */
+/* The shortest decimal number for a float32 of the file: 1e-6, not 9.99999997e-07. Both are the same
+ * float32, which is what is computed with. */
 double gguf_shortest(double value);
 
 #endif

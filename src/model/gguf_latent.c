@@ -1,7 +1,8 @@
-/* gguf_latent.c - what the metadata of the architecture deepseek2 say beyond those of deepseek.
+/* gguf_latent.c - metadata of the architecture deepseek2 that deepseek does not have.
  *
- * Such a file says what is computed, not whose model it is: a sigmoid means the gate of V3, which
- * corrects the choice of experts by a bias, a softmax that of V2, which may choose among groups. */
+ * Such a file describes the computation, not the type of the model. A sigmoid means the gate of V3,
+ * which corrects the choice of experts by a bias; a softmax means the gate of V2, which may choose
+ * among groups. */
 #include "model/gguf_latent.h"
 
 #include <inttypes.h>
@@ -27,7 +28,7 @@ static const gguf_field integers[] = {
     GGUF_FIELD(".expert_group_used_count", topk_group, false),
     GGUF_FIELD(".rope.scaling.original_context_length", original_max_position_embeddings, false),
 };
-/* Widths of a head; that of a key is still with its rotated part. */
+/* Widths of a head. The key's includes its rotated part until read_heads() subtracts that. */
 static const gguf_field split_widths[] = {
     GGUF_FIELD(KEY_LENGTH SPLIT_SUFFIX, qk_nope_head_dim, true),
     GGUF_FIELD(VALUE_LENGTH SPLIT_SUFFIX, v_head_dim, true),
@@ -38,7 +39,8 @@ static const gguf_field whole_widths[] = {
 };
 static const gguf_field numbers[] = {
     GGUF_FIELD(".expert_weights_scale", routed_scaling_factor, false),
-    /* V2 does not scale what it renormalises, but readers would: so files of such models say 1. */
+    /* V2 does not scale renormalised weights, but GGUF readers would, so files of such models
+     * have 1 under the key above. */
     GGUF_FIELD("dsmoe.routed_scaling_factor", routed_scaling_factor, false),
     GGUF_FIELD(YARN_KEY "beta_fast", beta_fast, false),
     GGUF_FIELD(YARN_KEY "beta_slow", beta_slow, false),
@@ -69,7 +71,7 @@ static dsmoe_status read_heads(const gguf_reader *r, bool split, dsmoe_config *c
                                dsmoe_error *error)
 {
     int64_t width = c->qk_nope_head_dim;
-    if (c->kv_lora_rank < 1) /* of a configuration that means attention of another kind */
+    if (c->kv_lora_rank < 1) /* would mean another kind of attention */
         return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is %" PRId64 ", not at least 1",
                            gguf_path(r->file), gguf_reader_key(r, RANK_KEY).name, c->kv_lora_rank);
     if (c->qk_rope_head_dim >= width)
@@ -82,7 +84,7 @@ static dsmoe_status read_heads(const gguf_reader *r, bool split, dsmoe_config *c
     return DSMOE_OK;
 }
 
-/* Keys of the file's own view of attention. */
+/* Checks the keys that describe attention as the file stores it. */
 static dsmoe_status check_heads(const gguf_reader *r, bool split, const dsmoe_config *c,
                                 dsmoe_error *error)
 {
@@ -97,7 +99,7 @@ static dsmoe_status check_heads(const gguf_reader *r, bool split, const dsmoe_co
 
 static dsmoe_status read_gate(const gguf_reader *r, dsmoe_config *c, dsmoe_error *error)
 {
-    int64_t gating = GATING_SOFTMAX; /* files that are older than the key */
+    int64_t gating = GATING_SOFTMAX; /* for files that are older than the key */
     STATUS_TRY(gguf_reader_int(r, GATING_KEY, &gating, error));
     STATUS_TRY(gguf_reader_flag(r, ".expert_weights_norm", &c->norm_topk_prob, error));
     if (gating != GATING_SOFTMAX && gating != GATING_SIGMOID)
@@ -105,7 +107,7 @@ static dsmoe_status read_gate(const gguf_reader *r, dsmoe_config *c, dsmoe_error
                            "%s: %s is %" PRId64 "; only %d (softmax) and %d (sigmoid) work",
                            gguf_path(r->file), gguf_reader_key(r, GATING_KEY).name, gating,
                            GATING_SOFTMAX, GATING_SIGMOID);
-    if (c->routed_scaling_factor == 0) c->routed_scaling_factor = 1; /* readers take it for none */
+    if (c->routed_scaling_factor == 0) c->routed_scaling_factor = 1; /* 0 means no scaling */
     if (c->n_group <= 1) c->n_group = c->topk_group = 0;
     bool sigmoid = gating == GATING_SIGMOID;
     c->model_type = sigmoid ? DSMOE_DEEPSEEK_V3 : DSMOE_DEEPSEEK_V2;
@@ -116,7 +118,7 @@ static dsmoe_status read_gate(const gguf_reader *r, dsmoe_config *c, dsmoe_error
     return DSMOE_OK;
 }
 
-/* A bias beside a softmax would choose other experts than V2 does. */
+/* With a softmax there must be no bias: it would choose other experts than V2 does. */
 static dsmoe_status check_no_bias(const gguf_reader *r, const dsmoe_config *c, dsmoe_error *error)
 {
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
@@ -132,7 +134,7 @@ static dsmoe_status check_no_bias(const gguf_reader *r, const dsmoe_config *c, d
 
 /* ---- YaRN ---------------------------------------------------------------------------------- */
 
-/* yarn_log_multiplier is a tenth of mscale_all_dim. mscale has no key: readers take it for the same. */
+/* yarn_log_multiplier is mscale_all_dim / 10. mscale has no key: readers assume that it is the same. */
 static dsmoe_status read_yarn(const gguf_reader *r, dsmoe_config *c, dsmoe_error *error)
 {
     double tenth = 0;
@@ -174,9 +176,9 @@ static dsmoe_status read_rope_scaling(const gguf_reader *r, dsmoe_config *c, dsm
     return DSMOE_OK;
 }
 
-/* ---- together ------------------------------------------------------------------------------ */
+/* ---- all of them --------------------------------------------------------------------------- */
 
-/* Layers that predict tokens further ahead come last, and are not run. */
+/* The layers that predict tokens further ahead come last. They are not run, so not counted. */
 static dsmoe_status leave_out_nextn(const gguf_reader *r, dsmoe_config *c, dsmoe_error *error)
 {
     int64_t n = 0;

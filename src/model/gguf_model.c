@@ -8,7 +8,7 @@
 #include "model/gguf_names.h"
 #include "model/load.h"
 
-/* Norms and biases are float32 in memory; files have them so, or in a half. */
+/* Norms and biases are float32 in memory; files have them in float32 or a 16-bit type. */
 static dsmoe_status check_type(const char *path, const weight_spec *spec, const gguf_tensor *t,
                                dsmoe_error *error)
 {
@@ -18,8 +18,8 @@ static dsmoe_status check_type(const char *path, const weight_spec *spec, const 
                        dsmoe_dtype_name(t->type));
 }
 
-/* The routed experts of a layer are one tensor [expert, out, in], of which each is a slice; heads are
- * all slices of such a tensor at once. */
+/* Each routed expert of a layer is a slice of one tensor [expert, out, in]. Heads are stacked like that
+ * too, but taken all together. */
 static dsmoe_status find_in_gguf(const dsmoe_model *model, const char *path,
                                  const weight_spec *spec, stored_tensor *tensor, dsmoe_error *error)
 {
@@ -46,8 +46,8 @@ static dsmoe_status find_in_gguf(const dsmoe_model *model, const char *path,
     return DSMOE_OK;
 }
 
-/* A tied head may lie in the file as a tensor of its own, for readers that expect one, and in a
- * better type than the embedding: then it is what others compute with. */
+/* A file may have a tied head as a separate tensor, for readers that expect one, perhaps in a better
+ * type than the embedding. It is used then, as in other readers. */
 static dsmoe_status take_copied_head(dsmoe_model *m, const char *path, dsmoe_error *error)
 {
     weight_spec spec = {.name = "lm_head.weight",

@@ -4,8 +4,8 @@
 
 #include "model/model.h"
 
-/* Fills a zeroed model that has its kernels, all but the layers. Of a split file `path` names any
- * part. */
+/* Fills in all but the layers of a zeroed model that has its kernels. `path` may name any part of a
+ * split file. */
 dsmoe_status gguf_model_open(const char *path, dsmoe_model *model, dsmoe_error *error);
 
 #endif

@@ -1,4 +1,4 @@
-/* gguf_names.c - names of the public layout and of GGUF files, side by side. */
+/* gguf_names.c - names of the public layout and their names in GGUF files. */
 #include "model/gguf_names.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ static const name_pair outer_names[] = {
     {NULL, NULL, AS_IS},
 };
 
-/* Behind "model.layers.N." and "blk.N.". */
+/* The names after "model.layers.N." and "blk.N.". */
 static const name_pair layer_names[] = {
     {"input_layernorm.weight", "attn_norm.weight", AS_IS},
     {"self_attn.q_proj.weight", "attn_q.weight", PERMUTED},
@@ -52,7 +52,7 @@ static const name_pair layer_names[] = {
     {NULL, NULL, AS_IS},
 };
 
-/* Behind "model.layers.N.mlp.experts.E." and "blk.N.". */
+/* The names after "model.layers.N.mlp.experts.E." and "blk.N.". */
 static const name_pair expert_names[] = {
     {"gate_proj.weight", "ffn_gate_exps.weight", AS_IS},
     {"up_proj.weight", "ffn_up_exps.weight", AS_IS},
@@ -66,7 +66,7 @@ static const name_pair *find_name(const name_pair *pairs, const char *name)
     return pairs->name ? pairs : NULL;
 }
 
-/* "PREFIX12." is taken off the name; false if it begins otherwise. */
+/* Takes "PREFIX12." off the name; false if it does not begin like that. */
 static bool take_number(const char **name, const char *prefix, int64_t *number)
 {
     size_t length = strlen(prefix);

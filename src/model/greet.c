@@ -7,7 +7,7 @@
 #include "kernels/kernels.h"
 #include "peers/handshake.h"
 
-/* "scalar avx2": all that this machine has. */
+/* Lists all kernels of this machine, such as "scalar avx2". */
 static void list_kernels(char *names, size_t size)
 {
     const kernels *const *list;

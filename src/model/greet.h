@@ -4,11 +4,11 @@
 
 #include "base/status.h"
 
-/* What ranks are about to do, beside training, which greets with its dsmoe_parallel. */
+/* What ranks are about to do. Training greets with its dsmoe_parallel instead. */
 enum { GREET_TO_DIVIDE = 1 << 16 };
 
-/* All ranks, first of all: whether they have the same version, kernels and math library, and the same `settings`. If not,
- * they all get the same error. */
+/* Called by all ranks before anything else: checks that they have the same version, kernels and math library,
+ * and the same `settings`. If not, all get the same error. */
 dsmoe_status greet_ranks(const dsmoe_peers *peers, uint64_t settings, dsmoe_error *error);
 
 #endif

@@ -1,6 +1,6 @@
-/* init.c - writes a freshly initialised model to a folder, row by row along weights_each. A number
- * depends on the seed, the name of its tensor and its place in it alone: neither threads nor pieces
- * nor the other layers of the model change it. */
+/* init.c - writes a freshly initialised model to a folder, row by row in the order of weights_each. A
+ * number depends only on the seed, the name of its tensor and its place in it, not on threads, pieces
+ * or the other layers of the model. */
 #include "model/init.h"
 
 #include <math.h>
@@ -112,7 +112,7 @@ dsmoe_status init_folder(const char *folder, const dsmoe_config *config,
                          const init_options *options, dsmoe_error *error)
 {
     static const char *const own[] = {"tokenizer.json", "tokenizer_config.json",
-                                      "chat_template.jinja"}; /* may be first */
+                                      "chat_template.jinja"}; /* may be there before */
     init_job job = {.config = config, .options = options};
     STATUS_TRY(dsmoe_output_folder_check(folder, own, sizeof own / sizeof *own, error));
     STATUS_TRY(folder_writer_create(folder, options->shard_size, &job.writer, error));

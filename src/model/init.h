@@ -1,4 +1,4 @@
-/* init.h - a fresh model on disk, with what the public function fixes left open for tests. */
+/* init.h - writes a fresh model to disk, with an option for tests that the public function fixes. */
 #ifndef DSMOE_MODEL_INIT_H
 #define DSMOE_MODEL_INIT_H
 
@@ -9,7 +9,7 @@ typedef struct init_options {
     dsmoe_dtype dtype;
     uint64_t seed;
     int n_threads;     /* at least 1 */
-    size_t shard_size; /* most bytes of tensors in one file; a larger tensor has one of its own */
+    size_t shard_size; /* most bytes of tensors in one file; a larger tensor has its own file */
     dsmoe_progress_fn *progress; /* may be NULL */
     void *context;
 } init_options;

@@ -1,4 +1,4 @@
-/* keys.c - numbers and flags of a JSON object read into a struct by a table. */
+/* keys.c - reads numbers and flags of a JSON object into a struct by a table. */
 #include "model/keys.h"
 
 #include <inttypes.h>
@@ -27,7 +27,7 @@ static void key_store(const config_key *key, double value, void *object)
 
 static dsmoe_status key_check_range(const config_key *key, double value, dsmoe_error *error)
 {
-    if (value >= key->min && value <= key->max) return DSMOE_OK; /* not so for a NaN */
+    if (value >= key->min && value <= key->max) return DSMOE_OK; /* false for a NaN */
     return status_fail(error, DSMOE_ERROR_CONFIG, "%s is %.16g, outside %.16g to %.16g", key->name,
                        value, key->min, key->max);
 }

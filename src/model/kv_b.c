@@ -1,7 +1,7 @@
-/* kv_b.c - the two forms of kv_b_proj, and the way from one to the other. */
+/* kv_b.c - the two forms of kv_b_proj, and conversion between them. */
 #include "model/kv_b.h"
 
-enum { BLOCK_MOST = 256 }; /* numbers that share scales */
+enum { BLOCK_MOST = 256 }; /* the most numbers of a quantised block */
 
 static int64_t head_rows(const dsmoe_config *c) { return c->qk_nope_head_dim + c->v_head_dim; }
 
@@ -17,7 +17,7 @@ int64_t kv_b_key_row(const dsmoe_config *c, int64_t row)
 
 int64_t kv_b_key_column(const dsmoe_config *c, int64_t row) { return row % c->kv_lora_rank; }
 
-/* One column of the first n rows; of blocks that share scales the whole ones are widened. */
+/* One column of the first n rows. Of a quantised matrix, whole blocks are widened. */
 static void widen_column(const kernels *kn, matrix m, int64_t n, int64_t column, float *out)
 {
     int64_t block = dtype_table[m.type].block, within = column % block;

@@ -1,9 +1,9 @@
-/* kv_b.h - the two forms of kv_b_proj, and the way from one to the other.
+/* kv_b.h - the two forms of kv_b_proj, and conversion between them.
  *
- * Whole, it is [heads·(nope + v), kv_lora_rank]: of each head first the rows that make a key, then those
- * that make a value. Split, the first are transposed, k_b_proj [heads·kv_lora_rank, nope], and the others
- * by themselves, v_b_proj [heads·v, kv_lora_rank]. So rows of v_b_proj are rows of kv_b_proj, and rows of
- * k_b_proj are columns of it. */
+ * Whole, it is [heads·(nope + v), kv_lora_rank]: each head has first the rows that make its key, then the
+ * rows that make its value. Split, the key rows are transposed, k_b_proj [heads·kv_lora_rank, nope], and the
+ * value rows are separate, v_b_proj [heads·v, kv_lora_rank]. So rows of v_b_proj are rows of kv_b_proj, and
+ * rows of k_b_proj are columns of it. */
 #ifndef DSMOE_MODEL_KV_B_H
 #define DSMOE_MODEL_KV_B_H
 
@@ -11,7 +11,7 @@
 
 /* The row of kv_b_proj that is row `row` of v_b_proj. */
 int64_t kv_b_value_row(const dsmoe_config *config, int64_t row);
-/* Of row `row` of k_b_proj: the first of the rows of kv_b_proj, and the column in them, that it is. */
+/* Row `row` of k_b_proj is a column of some rows of kv_b_proj: the first of these rows, and the column. */
 int64_t kv_b_key_row(const dsmoe_config *config, int64_t row);
 int64_t kv_b_key_column(const dsmoe_config *config, int64_t row);
 

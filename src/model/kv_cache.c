@@ -31,10 +31,10 @@ dsmoe_status kv_pages_check(const dsmoe_config *config, dsmoe_dtype type, dsmoe_
     return DSMOE_OK;
 }
 
-/* What layer `layer` keeps of a token; the offset is the caller's. */
+/* What a layer keeps of a token. The caller sets the offset. */
 static kv_layer layer_of(const dsmoe_config *config, dsmoe_dtype type, int64_t layer)
 {
-    (void)layer; /* all of them have the same heads */
+    (void)layer; /* all layers have the same heads */
     if (config_is_latent(config)) {
         int64_t width = config->kv_lora_rank + config->qk_rope_head_dim;
         return (kv_layer){.n_rows = 1, .row = dtype_bytes(type, width)};

@@ -1,10 +1,11 @@
-/* latent.h - what the files of latent attention share.
+/* latent.h - shared by the files of latent attention.
  *
- * A token's row in the cache is (normed latent | turned rope part of its key), one for all heads. Head h makes a key and a
- * value from it, (k | v) = (W_k | W_v) · latent, both parts of kv_b_proj. Two forms compute the same:
+ * A token's row in the cache is (normed latent | turned rope part of its key), one for all heads. Head h
+ * makes a key and a value from it, (k | v) = (W_k | W_v) · latent, both parts of kv_b_proj. Two forms
+ * compute the same:
  *   expanded   k and v are made for every row, then attention is as usual: latent_expanded.c
- *   absorbed   q·(W_k c) = (W_kᵀ q)·c and Σ a·(W_v c) = W_v (Σ a·c), so that rows themselves are keys and values of all
- *              heads: latent_absorbed.c */
+ *   absorbed   q·(W_k c) = (W_kᵀ q)·c and Σ a·(W_v c) = W_v (Σ a·c), so that rows themselves are keys and
+ *              values of all heads: latent_absorbed.c */
 #ifndef DSMOE_MODEL_LATENT_H
 #define DSMOE_MODEL_LATENT_H
 
@@ -30,7 +31,7 @@ static inline latent_shape latent_shape_of(const dsmoe_config *c)
                           .width = c->kv_lora_rank + c->qk_rope_head_dim};
 }
 
-/* Queries of all rows of a pass, and what becomes of them. */
+/* The queries of all rows of a pass, and their answers. */
 typedef struct latent_job {
     const pass *pass;
     latent_shape shape;
@@ -45,13 +46,13 @@ static inline const layer_weights *latent_weights(const latent_job *job)
     return &job->pass->model->weights->layers[job->layer];
 }
 
-/* Whether there are k_b_proj and v_b_proj in the place of kv_b_proj. */
+/* Whether there are k_b_proj and v_b_proj instead of kv_b_proj. */
 static inline bool latent_is_split(const latent_job *job)
 {
     return job->pass->model->weights->kv_b_split;
 }
 
-/* The rows that make values of one head. */
+/* The rows of weights that make the values of one head. */
 static inline matrix latent_values_of(const latent_job *job, int64_t head)
 {
     const layer_weights *w = latent_weights(job);
@@ -60,7 +61,7 @@ static inline matrix latent_values_of(const latent_job *job, int64_t head)
     return matrix_from(w->kv_b_proj, head * (s.nope + s.value) + s.nope);
 }
 
-/* The row of a position, and after it those of the same page. */
+/* The row of a position; the later rows of the same page follow it. */
 static inline unsigned char *latent_row_at(const latent_job *job, const kv_cache *cache,
                                            int64_t position)
 {
@@ -71,7 +72,7 @@ static inline unsigned char *latent_row_at(const latent_job *job, const kv_cache
 /* Whether the rows of a span are answered in the expanded form. */
 bool latent_is_expanded(const latent_job *job, const span *s);
 
-/* Each takes all spans of its form. */
+/* absorbed_forward and expanded_forward each process all spans of their form. */
 typedef struct absorbed_space absorbed_space;
 absorbed_space *absorbed_place(arena *a, const dsmoe_model *model, int n_threads);
 void absorbed_forward(const latent_job *job, absorbed_space *space);

@@ -1,14 +1,14 @@
-/* latent_absorbed.c - latent attention in the absorbed form: rows of the cache are keys and values of all heads at once,
- * so that a decoded token reads each of them once.
+/* latent_absorbed.c - latent attention in the absorbed form: each row of the cache is key and value of
+ * all heads, so that a decoded token reads each row once.
  *
- *   q'      = W_kᵀ q for each head, beside the rope part of q
+ *   q'      = W_kᵀ q for each head, followed by the rope part of q
  *   scores  = q'·row, weights = softmax(scores), sums = Σ weights·latent
  *   answers = W_v · sums for each head
  *
- * Rows of a pass are taken in slices of a few tokens. Their contexts are cut into chunks, by position alone: a chunk is
- * added up from nothing, by whichever thread is free, and chunks are joined in their order. So threads share the context
- * of a single token, and what comes out depends on its position and on what lies in the cache before it, and on nothing
- * else. */
+ * The rows of a pass are taken in slices of a few tokens. Their contexts are cut into chunks at fixed
+ * positions. Any free thread sums a chunk, starting from 0, and chunks are joined in order. So threads
+ * share the context of a single token, and the result depends only on its position and on the cache
+ * before it. */
 #include <math.h>
 #include <string.h>
 
@@ -20,10 +20,10 @@
 enum {
     SLICE = 32,        /* tokens of a slice */
     QUERY_ROWS = 128,  /* the most queries of a task */
-    WAVE = 4,          /* so many times as many are on their way for each thread */
-    SHORT_CHUNK = 128, /* keys of a chunk: few at first, so that threads share a short context, */
-    CHUNK = 512, /* more from position LONG on, and still more later: joining takes time too */
-    LONG_CHUNK = 1024,
+    WAVE = 4,          /* times QUERY_ROWS: queries in a wave for each thread */
+    SHORT_CHUNK = 128, /* keys of a chunk: few at first, so that threads share a short context */
+    CHUNK = 512,       /* more from position LONG, since joining takes time too */
+    LONG_CHUNK = 1024, /* still more from position VERY_LONG */
     LONG = 1024,
     VERY_LONG = 8192,
 };
@@ -43,13 +43,13 @@ typedef struct query_run {
     int64_t heads_of_token; /* n is a multiple of it */
 } query_run;
 
-/* A run over the chunk that begins at `key`. Its results have places after `slot`, for each query. */
+/* A run over the chunk that begins at `key`. The results of its queries are stored from `slot` on. */
 typedef struct chunk_task {
     const query_run *run;
     int64_t key, slot;
 } chunk_task;
 
-/* Sums of queries, and what they are relative to. */
+/* The sums of queries, and the maxima that they are relative to. */
 typedef struct soft_sums {
     float *latents; /* [rank] for each query: Σ e^(score - max)·latent */
     float *max, *sum;
@@ -67,11 +67,11 @@ struct absorbed_space {
     soft_sums all;     /* [SLICE · heads] */
     soft_sums slots;   /* [n_slots] of chunks */
     query_run *runs;   /* [SLICE · heads] */
-    chunk_task *tasks; /* [n_slots] a wave */
+    chunk_task *tasks; /* [n_slots] of a wave */
     int64_t n_slots;
 };
 
-/* A slice at work. */
+/* The slice that is being processed. */
 typedef struct slice_job {
     const latent_job *job;
     absorbed_space *space;
@@ -135,7 +135,7 @@ static void absorb(const slice_job *slice, int64_t head, const float *q, int64_t
         n, q, stride, all, keys->data + head * keys->head, s.rank, made, NULL);
 }
 
-/* The queries of one head. */
+/* Makes the queries of one head. */
 static void absorb_task(void *context, int64_t head, int thread)
 {
     const slice_job *slice = context;
@@ -152,7 +152,7 @@ static void absorb_task(void *context, int64_t head, int thread)
     }
 }
 
-/* The answers of one head. */
+/* Makes the answers of one head. */
 static void answer_task(void *context, int64_t head, int thread)
 {
     const slice_job *slice = context;
@@ -173,7 +173,7 @@ static void answer_task(void *context, int64_t head, int thread)
 
 /* ---- a chunk ------------------------------------------------------------------------------- */
 
-/* How many of the keys from `first` on query i of a run sees. */
+/* The number of keys from `first` that query i of a run sees; negative if it ends before. */
 static int64_t seen_by(const query_run *run, int64_t i, int64_t first)
 {
     return run->position + i / run->heads_of_token + 1 - first;
@@ -181,7 +181,8 @@ static int64_t seen_by(const query_run *run, int64_t i, int64_t first)
 
 static int64_t run_end(const query_run *run) { return seen_by(run, run->n - 1, 0); }
 
-/* Scores of n keys become weights, 0 where a query does not see a key; what was summed so far is scaled down to them. */
+/* Turns the scores of n keys into weights, 0 for keys that a query does not see, and scales down the sums
+ * so far to match them. */
 static void weigh(const kernels *kn, const query_run *run, int64_t first, int64_t n, float *scores,
                   soft_sums to, int64_t rank)
 {
@@ -236,7 +237,7 @@ static void chunk_run(void *context, int64_t index, int thread)
     }
 }
 
-/* One query: the chunks of the wave that it sees join what came before. */
+/* Joins the chunks of the wave that one query sees to its earlier sums. */
 static void join_task(void *context, int64_t query, int thread)
 {
     (void)thread;
@@ -261,7 +262,8 @@ static void join_task(void *context, int64_t query, int thread)
 
 /* ---- a slice ------------------------------------------------------------------------------- */
 
-/* The runs of the slice. A run has all heads of some tokens, or, where they are too many, some heads of one. */
+/* Cuts the slice into runs. A run has all heads of some tokens or, if these are too many, some heads of one
+ * token. */
 static void cut_runs(slice_job *slice)
 {
     int64_t heads = slice->job->shape.heads, parts = moe_parts(heads, QUERY_ROWS);
@@ -282,7 +284,7 @@ static void cut_runs(slice_job *slice)
     }
 }
 
-/* The tasks of the wave on their way, and what they found joined. */
+/* Runs the tasks of the wave, and joins their results. */
 static void finish_wave(slice_job *slice)
 {
     const latent_job *job = slice->job;
@@ -315,7 +317,7 @@ static void attend(slice_job *slice)
     finish_wave(slice);
 }
 
-/* The rows from slice->row on up to the next span of the other form, and no more than fit. */
+/* Takes the next rows: skips spans in the expanded form, and stops before the next one or at SLICE tokens. */
 static void take_rows(slice_job *slice)
 {
     const pass *p = slice->job->pass;

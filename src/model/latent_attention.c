@@ -1,5 +1,5 @@
-/* latent_attention.c - what both forms of latent attention begin and end with: queries, the rows of the cache, and the
- * choice between the forms. */
+/* latent_attention.c - the common part of both forms of latent attention: queries, the rows of the cache, and
+ * the choice between the forms. */
 #include "model/latent_attention.h"
 
 #include "base/clock.h"
@@ -11,7 +11,7 @@
 
 typedef struct latent_space {
     thread_scratch *products;
-    float *rows;       /* [n_rows, width] what joins the cache */
+    float *rows;       /* [n_rows, width] to be stored in the cache */
     float *compressed; /* [n_rows, q_lora_rank] */
     float *q, *answers;
     absorbed_space *absorbed;
@@ -22,7 +22,7 @@ typedef struct latent_space {
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
-/* What the rows of any product of any layer may take in integers. */
+/* The most memory that the rows of a product take as integers, in any layer. */
 static size_t ints_of_rows(const dsmoe_model *model, latent_shape s, int64_t n_rows)
 {
     const dsmoe_config *c = &model->config;
@@ -75,11 +75,12 @@ size_t latent_attention_size(const dsmoe_model *model, int64_t n_rows, int n_thr
 
 /* ---- the choice ---------------------------------------------------------------------------- */
 
-/* By multiplications of the whole span. Both forms multiply with kv_b_proj: the expanded one all rows that are seen,
- * the absorbed one those of the span, and then its keys and values are wider. So the first tokens of a text are
- * expanded, a token alone is absorbed, and a piece of a prompt is expanded if it is long enough to pay for what came
- * before it: 171 tokens for the shape of V2-Lite. The two do not add up in the same order, and tokens may come in any
- * pieces: same_bits leaves one form. */
+/* Compares the multiplications of the whole span. Both forms multiply by kv_b_proj: the expanded form all
+ * rows that are seen, the absorbed form only those of the span, but then its keys and values are wider.
+ * So the first tokens of a text are expanded, a single token is absorbed, and a piece of a prompt is
+ * expanded if it is long enough to pay for the tokens before it: 171 tokens for the shape of V2-Lite. The
+ * two forms do not sum in the same order, and tokens may come in any pieces, so with same_bits only the
+ * absorbed form is used. */
 bool latent_is_expanded(const latent_job *job, const span *s)
 {
     latent_shape shape = job->shape;
@@ -98,7 +99,7 @@ typedef struct row_job {
     const latent_space *space;
 } row_job;
 
-/* The latent is normed, the rest of the row turned; it joins the cache. */
+/* Norms the latent, turns the rest of the row, and stores the row in the cache. */
 static void remember_task(void *context, int64_t row, int thread)
 {
     (void)thread;
@@ -138,9 +139,9 @@ static void turn_task(void *context, int64_t row, int thread)
     p->model->kernels->scale(s.heads * s.head, (float)rope_score_scale(&p->model->config), q);
 }
 
-/* ---- all of it ----------------------------------------------------------------------------- */
+/* ---- all steps ----------------------------------------------------------------------------- */
 
-/* The first product that queries are made with. */
+/* The first product for the queries. */
 static product query_product(const latent_job *job, const layer_weights *w, const latent_space *s)
 {
     const pass *p = job->pass;
@@ -154,8 +155,8 @@ static product query_product(const latent_job *job, const layer_weights *w, cons
         s->q};
 }
 
-/* A watcher of inputs sees what goes into both parts of kv_b_proj, head by head: the queries that the absorbed form
- * brings into the latents' space, and latents. */
+/* Shows the inputs of both parts of kv_b_proj to a watcher, head by head: the queries that the absorbed form
+ * brings into the latents' space, and the latents. */
 static void show_heads(const row_job *r)
 {
     const latent_job *job = r->job;
@@ -172,7 +173,7 @@ static void show_heads(const row_job *r)
     }
 }
 
-/* Queries become those of all heads, if they were compressed; then they are turned and scaled. */
+/* Expands compressed queries to all heads; then turns and scales the queries. */
 static void finish_queries(const row_job *r)
 {
     const pass *p = r->job->pass;
@@ -204,7 +205,7 @@ void latent_attention_forward(pass *p, int64_t layer)
     row_job r = {&job, w, &s};
     scratch_same_bits(s.products, p->n_threads, p->same_bits);
     scratch_adapt(s.products, p->n_threads, pass_adapters(p));
-    bool all = !pass_may_narrow(p, layer); /* otherwise only rows of the cache are wanted of all */
+    bool all = !pass_may_narrow(p, layer); /* otherwise some rows are only stored in the cache */
 
     rows x = {p->normed, c->hidden_size, NULL};
     product in[] = {

@@ -1,6 +1,6 @@
-/* latent_expanded.c - latent attention in the expanded form, for long pieces of a prompt: rows of the cache become keys
- * and values of all heads, EXPANDED_KEYS of them at a time, and every query that sees some of these goes on with its
- * softmax. Memory is that of these rows, whatever the context. */
+/* latent_expanded.c - latent attention in the expanded form, for long pieces of a prompt. EXPANDED_KEYS
+ * rows of the cache at a time are expanded to keys and values of all heads, and every query that sees
+ * some of them continues its softmax. Memory is needed for these rows only, whatever the context. */
 #include <math.h>
 #include <string.h>
 
@@ -13,19 +13,19 @@ _Static_assert(EXPANDED_KEYS % LATENT_KEYS == 0 && EXPANDED_KEYS % KV_PAGE == 0,
                "panels and pages fill what is expanded");
 
 typedef struct expanded_scratch {
-    float *q;                       /* [QUERY_ROWS, head], */
-    float *packed;                  /* and as kernels want them */
-    float *rows;                    /* [LATENT_KEYS, head] keys of one head, */
-    float *key_panel, *value_panel; /* and as kernels want them and their values */
+    float *q;                       /* [QUERY_ROWS, head] */
+    float *packed;                  /* q in the layout of kernels */
+    float *rows;                    /* [LATENT_KEYS, head] keys of one head */
+    float *key_panel, *value_panel; /* keys and values in the layout of kernels */
     float *scores;                  /* [QUERY_ROWS, LATENT_KEYS] */
     float *sum_v;                   /* [QUERY_ROWS, value] Σ e^score·v so far */
-    float *k_b; /* [rank, nope] one head of k_b_proj, where kv_b_proj is split */
+    float *k_b;                     /* [rank, nope] one head of k_b_proj, if kv_b_proj is split */
 } expanded_scratch;
 
 struct expanded_space {
     expanded_scratch *threads;
-    float *rows; /* [EXPANDED_KEYS, width] of the cache */
-    float *made; /* [EXPANDED_KEYS, heads · (nope + value)], or two where kv_b_proj is split */
+    float *rows;      /* [EXPANDED_KEYS, width] of the cache */
+    float *made;      /* [EXPANDED_KEYS, heads · (nope + value)], or two if kv_b_proj is split */
     float *max, *sum; /* [n_rows, heads] */
 };
 
@@ -79,7 +79,7 @@ static void widen_task(void *context, int64_t page, int thread)
         n * width, latent_row_at(job, cache, t->first + first), t->space->rows + first * width);
 }
 
-/* Where keys, or values, lie that a product has made: those of a head, those of a row. */
+/* Keys, or values, that a product has made, with the strides of heads and rows. */
 typedef struct made_part {
     float *at;
     int64_t head, row; /* floats from one to the next */
@@ -100,7 +100,7 @@ static made_part made_values(const stretch_job *t)
     return (made_part){keys.at + EXPANDED_KEYS * keys.row, s.value, s.heads * s.value};
 }
 
-/* The keys of one head, where they are made with k_b_proj: a sum over its rows. */
+/* Makes the keys of one head with k_b_proj: a sum over its rows. */
 static void split_task(void *context, int64_t head, int thread)
 {
     const stretch_job *t = context;
@@ -142,7 +142,7 @@ typedef struct queries {
     int64_t row, n, position, head;
 } queries;
 
-/* Later tokens see more keys: the longest tasks come first. */
+/* Later tokens see more keys, so the longest tasks come first. */
 static queries queries_of(const stretch_job *t, int64_t task)
 {
     const span *s = t->span;
@@ -151,7 +151,7 @@ static queries queries_of(const stretch_job *t, int64_t task)
     return (queries){s->row + first, end - first, s->position + first, task % heads};
 }
 
-/* The queries in one place, and what became of them so far. */
+/* Copies the queries to one place, and their sums so far. */
 static void gather(const stretch_job *t, const queries *q, expanded_scratch *to)
 {
     const latent_job *job = t->job;
@@ -164,7 +164,7 @@ static void gather(const stretch_job *t, const queries *q, expanded_scratch *to)
     }
 }
 
-/* Panels of n keys of one head, counted from the stretch's first, and of their values. */
+/* Makes panels of n keys of one head, counted from the stretch's first key, and of their values. */
 static void load_keys(const stretch_job *t, const latent_kernels *lk, int64_t head, int64_t first,
                       int64_t n, expanded_scratch *to)
 {
@@ -182,7 +182,7 @@ static void load_keys(const stretch_job *t, const latent_kernels *lk, int64_t he
                     to->value_panel);
 }
 
-/* Keys from `first` on, counted from the stretch's first, up to a panel of them. */
+/* Attends to a panel of keys from `first`, counted from the stretch's first key. */
 static void attend_panel(const stretch_job *t, const latent_kernels *lk, const queries *q,
                          expanded_scratch *to, int64_t first)
 {

@@ -1,4 +1,4 @@
-/* latent_keys.c - the rows of kv_b_proj that make keys, copied where no kernel sums them up as they are. */
+/* latent_keys.c - the rows of kv_b_proj that make keys, copied if no kernel can sum them as they are. */
 #include "model/latent_keys.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "base/threads.h"
 #include "model/config.h"
 
-/* What a layer's rows are kept as. */
+/* The type in which a layer's rows are kept. */
 static dsmoe_dtype kept_type(dsmoe_dtype type)
 {
     if (type == DSMOE_F32 || type == DSMOE_F16 || type == DSMOE_Q8_0) return type;
@@ -44,7 +44,7 @@ typedef struct copy_job {
     float *row; /* one for each thread */
 } copy_job;
 
-/* One head of one layer. */
+/* Copies one head of one layer. */
 static void copy_task(void *context, int64_t task, int thread)
 {
     const copy_job *job = context;

@@ -1,4 +1,4 @@
-/* linear.c - products cut into tasks: (block of rows, part of the output columns). */
+/* linear.c - cuts products into tasks: (some rows, some of the output columns). */
 #include "model/linear.h"
 
 #include <assert.h>
@@ -12,7 +12,7 @@ typedef struct linear_job {
     const product *products;
     int n_products;
     cut_product cuts[LINEAR_MOST];
-    x_home homes[LINEAR_MOST]; /* x in integers, of products with the same x the first one's */
+    x_home homes[LINEAR_MOST]; /* x as integers; products with the same x share the first one's */
     const x_home *home[LINEAR_MOST];
     const float *t[LINEAR_MOST]; /* of low-rank additions; NULL: there are none */
     low_rank_work low;

@@ -14,17 +14,17 @@ typedef struct product {
     float *y; /* [n_rows, n_out] */
 } product;
 
-/* Most products that run at once. */
+/* The most products that run together. */
 enum { LINEAR_MOST = 4 };
 
-/* How they are cut into tasks, one after the other; the number of tasks. */
+/* Cuts products into tasks, one product after the other. Returns the number of tasks. */
 int64_t linear_cut(const product *products, int n_products, int n_threads, cut_product *cuts);
 
-/* Several products that do not depend on each other, at once: so that no thread waits between them.
- * In the scratch there is room for their x in integers (see ints.h). */
+/* Runs several independent products together, so that no thread waits between them. The scratch must have
+ * room for their x as integers (see ints.h). */
 void linear_run(const product *products, int n_products, thread_scratch *threads, int n_threads);
 
-/* Shows what goes into them, if someone watches (`watch` is not NULL). */
+/* Shows the inputs of products to `watch`, if it is not NULL. */
 void linear_show(const product *products, int n_products, const input_watch *watch);
 
 #endif

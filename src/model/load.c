@@ -1,4 +1,4 @@
-/* load.c - the tensors of a model found in files of whatever form, checked, and pointed at. */
+/* load.c - finds the tensors of a model in files of any form, checks them and points to them. */
 #include "model/load.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ typedef struct loader {
     load_find_fn *find;
     bool *used;        /* [tensors of all files] */
     arena vectors;     /* measures in a first walk, places in a second */
-    size_t n_capacity; /* of the list of tensors, which grows: a stacked tensor is many */
+    size_t n_capacity; /* of the list of tensors; a stacked tensor counts as many */
 } loader;
 
 static void write_shape(load_shape shape, char text[128])
@@ -34,7 +34,7 @@ dsmoe_status load_check_shape(const char *path, const char *name, load_shape fou
     write_shape(found, is);
     write_shape(wanted, should_be);
     return status_fail(error, DSMOE_ERROR_FORMAT,
-                       "%s: tensor %s has the shape [%s]; by %s it is [%s]", path, name, is, by,
+                       "%s: tensor %s has the shape [%s], but %s requires [%s]", path, name, is, by,
                        should_be);
 }
 
@@ -63,7 +63,7 @@ static dsmoe_status list_tensor(loader *l, const weight_spec *spec, dsmoe_dtype 
     return DSMOE_OK;
 }
 
-/* First walk: is everything there? How much memory do the vectors take? */
+/* First walk: checks that everything is there, and measures the memory of the vectors. */
 static dsmoe_status check_visit(void *context, const weight_spec *spec, dsmoe_error *error)
 {
     loader *l = context;
@@ -74,7 +74,7 @@ static dsmoe_status check_visit(void *context, const weight_spec *spec, dsmoe_er
     return list_tensor(l, spec, t.type, error);
 }
 
-/* Second walk: matrices stay where they are; vectors, which are few, become float32. */
+/* Second walk: points to the matrices in the files; converts the vectors, which are few, to float32. */
 static dsmoe_status load_visit(void *context, const weight_spec *spec, dsmoe_error *error)
 {
     loader *l = context;
@@ -96,8 +96,8 @@ static void list_extras(dsmoe_model *m, const bool *used, size_t n_stored)
         if (!used[i]) m->extras[m->n_extras++] = i;
 }
 
-/* Memory for the weights comes after the first walk, when they are known to be in the files: a
- * configuration may ask for any number of them. */
+/* Memory for the weights is allocated after the first walk, when they are known to be in the files: a
+ * configuration may claim any number of them. */
 dsmoe_status load_tensors(dsmoe_model *m, const load_files *files, dsmoe_error *error)
 {
     const char *path = files->path;

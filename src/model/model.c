@@ -1,4 +1,4 @@
-/* model.c - from a folder or a file to a model, and what it says about itself. */
+/* model.c - opens a model from a folder or a file, and answers questions about it. */
 #include "model/model.h"
 
 #include <errno.h>
@@ -57,7 +57,7 @@ static dsmoe_status open_folder(dsmoe_model *m, const char *path, dsmoe_error *e
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-/* A file is a GGUF file, or an error that says what it is not. */
+/* A path that is a file must be a GGUF file. */
 static dsmoe_status open_path(dsmoe_model *m, const char *path, const dsmoe_model_options *o,
                               dsmoe_error *error)
 {
@@ -75,7 +75,7 @@ static dsmoe_status open_path(dsmoe_model *m, const char *path, const dsmoe_mode
     return model_create_layers(m, error);
 }
 
-/* A run is not a model, but it has some. */
+/* If the path is a training run, the message names the model in it. */
 static dsmoe_status hint_at_run(const char *path, dsmoe_status status, const dsmoe_error *reason,
                                 dsmoe_error *error)
 {
@@ -115,7 +115,7 @@ dsmoe_status dsmoe_model_open_with(const char *path, const dsmoe_model_options *
 void dsmoe_model_free(dsmoe_model *model)
 {
     if (!model) return;
-    if (model->peers) serve_experts_end(model->peers, NULL); /* if one is lost, all know it */
+    if (model->peers) serve_experts_end(model->peers, NULL); /* if a rank is lost, all know it */
     for (int64_t i = 0; model->layers && i < model->config.num_hidden_layers; i++)
         dsmoe_layer_free(model->layers[i]);
     free(model->layers);
@@ -130,7 +130,7 @@ void dsmoe_model_free(dsmoe_model *model)
     free(model);
 }
 
-/* ---- asking -------------------------------------------------------------------------------- */
+/* ---- queries ------------------------------------------------------------------------------- */
 
 const dsmoe_config *dsmoe_model_config(const dsmoe_model *model) { return &model->config; }
 
@@ -179,8 +179,8 @@ dsmoe_status model_intact(const dsmoe_model *model, dsmoe_error *error)
     return model->files ? shards_check_intact(model->files, error) : DSMOE_OK;
 }
 
-/* Of routed experts a token uses its share; of the embedding one row, unless it is the head as
- * well. A tied head that is a tensor of its own is not in the list. */
+/* A token uses its share of the routed experts, and one row of the embedding unless that is the head
+ * as well. A tied head with a separate tensor is not in the list. */
 size_t dsmoe_model_bytes_per_token(const dsmoe_model *model)
 {
     const dsmoe_config *c = &model->config;

@@ -19,7 +19,7 @@ dsmoe_status dsmoe_model_plan_make(const dsmoe_config *config, int64_t n_tokens,
                                    dsmoe_model_plan *plan, dsmoe_error *error)
 {
     *plan = (dsmoe_model_plan){0};
-    STATUS_TRY(config_check(config, error)); /* from here on no sum or product overflows */
+    STATUS_TRY(config_check(config, error)); /* after this, no sum or product overflows */
     if (n_tokens < 1)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "a sequence of %" PRId64 " tokens must have at least one", n_tokens);

@@ -35,7 +35,7 @@ static void place_matrix(place *p, matrix *m, int64_t n_rows, int64_t k)
     p->n++;
 }
 
-/* The embedding is only looked up. */
+/* The embedding is only looked up, so it needs no octets. */
 static dsmoe_status place_visit(void *context, const weight_spec *spec, dsmoe_error *error)
 {
     (void)error;
@@ -59,7 +59,7 @@ void octet_stores_open(octet_stores *stores, const dsmoe_config *config, model_w
     if (all.n == 0) return;
     stores->stores = calloc(all.n, sizeof *stores->stores);
     stores->memory = stores->stores ? memory_reserve(all.size) : NULL;
-    if (!stores->memory) return; /* slower, but nothing is lost */
+    if (!stores->memory) return; /* slower, but correct */
     stores->size = all.size;
     stores->budget.total = all.bytes;
     stores->budget.available = memory_available;

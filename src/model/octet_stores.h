@@ -12,12 +12,11 @@ typedef struct octet_stores {
     octet_budget budget;
 } octet_stores;
 
-/* Gives every matrix of a block type that products are made with a home. The stores must stay where they
- * are. */
+/* Gives a home to every quantised matrix that is used in products. The struct must stay where it is. */
 void octet_stores_open(octet_stores *stores, const dsmoe_config *config, model_weights *weights);
 void octet_stores_close(octet_stores *stores);
 
-/* This matrix will not be used: memory need not suffice for its octets. */
+/* Call for a matrix that will not be used: no memory is counted for its octets then. */
 void octet_stores_drop(octet_stores *stores, const matrix *m);
 
 #endif

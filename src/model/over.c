@@ -1,4 +1,4 @@
-/* over.c - a model over weights that someone else owns. */
+/* over.c - makes a model over weights that a trainer or another model owns. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ dsmoe_status model_create_layers(dsmoe_model *m, dsmoe_error *error)
         const moe_weights *weights = &m->weights->layers[i].moe;
         if (dsmoe_config_layer_is_moe(&m->config, i) &&
             layer_create(&config, weights, m->kernels, &m->layers[i], NULL) != DSMOE_OK)
-            return out_of_memory(error); /* the only way to fail */
+            return out_of_memory(error); /* the only possible failure */
     }
     return DSMOE_OK;
 }

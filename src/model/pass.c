@@ -23,7 +23,7 @@ typedef struct dense_space {
     float *h; /* [n_rows, intermediate_size] */
 } dense_space;
 
-/* What x, and later h, of all dense layers may take in integers. */
+/* The most memory that x, and later h, of a dense layer take as integers. */
 static size_t dense_ints_size(const dsmoe_model *model, int64_t n_rows)
 {
     const dsmoe_config *c = &model->config;
@@ -58,7 +58,7 @@ static thread_scratch *head_place(arena *a, const dsmoe_model *model, int64_t n_
     return scratch_place(a, model->kernels, hidden, ints_size(forms, n_rows, hidden), n_threads);
 }
 
-/* The largest step. */
+/* The memory of the largest step; 0 if it is too large. */
 static size_t phase_size(const dsmoe_model *model, int64_t n_rows, int n_threads)
 {
     arena head = arena_over(NULL);
@@ -99,7 +99,7 @@ pass pass_place(arena *a, const dsmoe_model *model, int64_t n_rows, int n_thread
     return p;
 }
 
-/* The widest of all steps: gate_proj and up_proj of all experts of a token, or four products of attention. */
+/* The widest steps are gate_proj and up_proj of all experts of a token, or four products of attention. */
 void pass_place_adapters(arena *a, pass *p, int64_t n_rows, const adapter *const *adapters,
                          int64_t n_adapters)
 {
@@ -122,7 +122,7 @@ static bool same_scales(const pass *p, const span *a, const span *b)
     return !memcmp(a->scales, b->scales, (size_t)p->n_adapters * sizeof *a->scales);
 }
 
-/* Spans that follow each other and meet the same are one range of rows. */
+/* Consecutive spans with the same scales are one range of rows. */
 static void find_ranges(pass *p)
 {
     p->adapted.n = 0;
@@ -143,7 +143,7 @@ static void find_ranges(pass *p)
 typedef struct row_job {
     const pass *pass;
     const float *norm;
-    const int32_t *rows; /* which; NULL: all of them */
+    const int32_t *rows; /* the rows to process; NULL: all of them */
     bool add;
 } row_job;
 
@@ -185,7 +185,7 @@ static void norm_task(void *context, int64_t task, int thread)
                  p->normed + task * hidden);
 }
 
-/* x += y, if there is something to add; normed = norm(x). */
+/* x += y, if `add` is true; normed = norm(x). */
 static void add_and_norm(pass *p, bool add, const float *norm)
 {
     row_job job = {.pass = p, .norm = norm, .add = add};
@@ -213,7 +213,7 @@ typedef struct watch_job {
     int64_t layer;
 } watch_job;
 
-/* The routing of rows [first, end) of the pass, which `routing` has from row `from` on. */
+/* Shows the routing of rows [first, end) of the pass; `routing` begins at row `from`. */
 static void show_rows(const watch_job *job, const span *s, int64_t first, int64_t end, int64_t from,
                       const dsmoe_routing *routing)
 {
@@ -225,7 +225,7 @@ static void show_rows(const watch_job *job, const span *s, int64_t first, int64_
     s->watch(s->watch_context, job->layer, s->position + first - s->row, end - first, &part);
 }
 
-/* Each span that is watched sees its own rows. */
+/* Shows each watched span the routing of its own rows. */
 static void show_routing(void *context, int64_t first, int64_t n_tokens,
                          const dsmoe_routing *routing)
 {
@@ -270,7 +270,7 @@ static dsmoe_status moe_forward(pass *p, int64_t layer, dsmoe_error *error)
     return status_fail(error, status, "layer %lld: %s", (long long)layer, reason.message);
 }
 
-/* Rows of a span that someone needs to the end: its last ones. */
+/* How many rows of a span, its last ones, are needed to the end. */
 static int64_t rows_needed(const span *s) { return s->watch ? s->n_rows : s->n_wanted; }
 
 bool pass_may_narrow(const pass *p, int64_t layer)

@@ -1,4 +1,4 @@
-/* preset.c - configurations by name: a row of sizes, and a function for what it has beside the paper's model.
+/* preset.c - configurations by name: a row of sizes, and a function for differences from the paper's model.
  *
  * 16b is the released model as its config.json has it. 2b is the model of the paper's validation
  * experiments: its FFN of 8/3 hidden_size, here rounded up to 3456, split in four. tiny has the
@@ -19,7 +19,7 @@ static const dsmoe_config common = {
     .rope_scaling_factor = 1,
 };
 
-/* Attention over a latent, with heads as wide as their keys without positions. */
+/* Latent attention; values are as wide as the part of keys without positions. */
 static void set_latent(dsmoe_config *config, int64_t kv_lora_rank, int64_t head, int64_t rope)
 {
     config->kv_lora_rank = kv_lora_rank;
@@ -89,7 +89,7 @@ static const struct preset {
     int64_t n_shared_experts, n_routed_experts, num_experts_per_tok, first_k_dense_replace;
     int64_t max_position_embeddings;
     double aux_loss_alpha;
-    int64_t bos_token_id; /* the next one is EOS; -1: neither */
+    int64_t bos_token_id; /* the next id is EOS; -1: there is neither */
     void (*set)(dsmoe_config *config);
 } presets[] = {
     /* clang-format off */

@@ -6,8 +6,8 @@
 #include "model/config.h"
 #include "model/model.h"
 
-/* Changes `c` as the probe says; *n_masked receives how many experts each token loses, the share of
- * them rounded to the nearest whole number, halves up. */
+/* Changes `c` as the probe says. *n_masked receives the number of experts that each token loses:
+ * mask_top of all, rounded to the nearest integer, halves up. */
 static dsmoe_status apply(const dsmoe_probe *probe, dsmoe_config *c, int64_t *n_masked,
                           dsmoe_error *error)
 {
@@ -40,8 +40,8 @@ static dsmoe_status apply(const dsmoe_probe *probe, dsmoe_config *c, int64_t *n_
     return DSMOE_OK;
 }
 
-/* Norms and biases are float32 in memory, whatever they are in the files, and the list should say the
- * same of both models. Both lists have one order; the probed model may lack some. */
+/* Norms and biases are float32 in memory, whatever their type in the files; the lists of both models
+ * should show the type in the files. Both have the same order; the probed model may lack some tensors. */
 static void copy_types(const dsmoe_model *model, dsmoe_model *probed)
 {
     for (size_t i = 0, j = 0; i < probed->n_tensors; i++) {

@@ -7,8 +7,8 @@
 #include "model/config.h"
 
 /* With dynamic scaling the base grows once a sequence is longer than what the model was trained on,
- * so that the slowest pair just covers it. The length is the one that the sequence has with this
- * token as its last: so angles are the same however the tokens come, one by one or together. */
+ * so that the slowest pair just covers it. The length counts up to this token, so that angles are the
+ * same whether tokens come one by one or together. */
 static double rope_base(const dsmoe_config *config, int64_t position)
 {
     double trained = (double)config->max_position_embeddings, factor = config->rope_scaling_factor;
@@ -20,7 +20,7 @@ static double rope_base(const dsmoe_config *config, int64_t position)
     return config->rope_theta * pow(growth, dim / (dim - 2.0));
 }
 
-/* YaRN multiplies by this for lengths beyond the trained ones; `mscale` is one of the two of a configuration. */
+/* YaRN's multiplier for lengths beyond the trained one; `mscale` is one of the configuration's two. */
 static double yarn_mscale(double factor, double mscale)
 {
     return factor <= 1.0 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
@@ -35,8 +35,8 @@ static double yarn_pair(const dsmoe_config *config, double rotations)
            (2.0 * log(config->rope_theta));
 }
 
-/* How much of pair i's frequency is divided by the factor: from 0 for pairs that turn often within the trained length
- * to 1 for those that hardly turn, with a ramp between them. */
+/* The share of pair i's frequency that is divided by the factor: from 0 for pairs that turn often within the
+ * trained length to 1 for pairs that hardly turn, with a ramp between them. */
 static float yarn_ramp(const dsmoe_config *config, int64_t i)
 {
     double last = (double)(config_rope_dim(config) - 1);

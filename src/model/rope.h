@@ -1,16 +1,16 @@
-/* rope.h - rotary position embedding: pairs (i, i + d/2) of a head turn by an angle that grows with
- * the position; in GGUF files the same pairs lie side by side. Latent attention turns only a part of a head, whose
- * pairs always lie side by side. */
+/* rope.h - rotary position embedding: pairs (i, i + d/2) of a head turn by an angle that grows with the
+ * position; in GGUF files the same pairs are neighbours. Latent attention turns only a part of a head, whose
+ * pairs are always neighbours. */
 #ifndef DSMOE_MODEL_ROPE_H
 #define DSMOE_MODEL_ROPE_H
 
 #include "base/status.h"
 
-/* Cosines and sines [config_rope_dim / 2] of a position. With YaRN they are not of length 1: what queries and keys are
- * multiplied with beside turning is in them. */
+/* Cosines and sines [config_rope_dim / 2] of a position. With YaRN their length is not 1, since they include
+ * its scale of queries and keys. */
 void rope_angles(const dsmoe_config *config, int64_t position, float *cosines, float *sines);
 
-/* What scores are multiplied with: 1 / √(a head's width), and with YaRN more. */
+/* The factor of scores: 1 / √(a head's width), and larger with YaRN. */
 double rope_score_scale(const dsmoe_config *config);
 
 /* Turns dim numbers of a head in place. */

@@ -1,4 +1,4 @@
-/* row_pump.c - pieces of rows: one is made while the one before it is written. */
+/* row_pump.c - pieces of rows: one piece is made while the piece before it is written. */
 #include "model/row_pump.h"
 
 #include <stdatomic.h>
@@ -37,7 +37,7 @@ dsmoe_status row_pump_create(const row_pump_options *options, row_pump **pump, d
     row_pump *made = calloc(1, sizeof *made);
     if (!made) goto fail;
     made->options = *options;
-    /* No type of weights takes more than float32. */
+    /* No type of weights takes more memory than float32. */
     size_t row, scratch;
     if (!checked_mul_size((size_t)options->longest, sizeof(float), &row) ||
         !checked_mul_size(row, (size_t)options->n_threads, &scratch))
@@ -72,8 +72,8 @@ typedef struct piece_job {
     row_pump *pump;
     const row_pump_tensor *tensor;
     int64_t first, n_rows, task_rows;
-    _Atomic int64_t bad_row; /* the first of them, n_rows of the tensor if there is none */
-    dsmoe_status status;     /* of writing the piece before */
+    _Atomic int64_t bad_row; /* the first bad row; n_rows of the tensor if there is none */
+    dsmoe_status status;     /* of writing the previous piece */
     dsmoe_error *error;
 } piece_job;
 
@@ -92,7 +92,7 @@ static void note_bad_row(piece_job *job, int64_t row)
     while (row < first && !atomic_compare_exchange_weak(&job->bad_row, &first, row)) continue;
 }
 
-/* Task 0 writes the piece before; it comes first, since the disk is what one waits for. */
+/* Task 0 writes the previous piece. It comes first, since writing to the disk takes longest. */
 static void piece_task(void *context, int64_t task, int thread)
 {
     piece_job *job = context;

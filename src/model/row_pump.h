@@ -1,6 +1,6 @@
-/* row_pump.h - rows of tensors from wherever they come to a file: all threads make them, one writes
- * them in order. The memory is that of two pieces of some megabytes, whatever the size of the
- * model: while one is written the next is made. */
+/* row_pump.h - makes rows of tensors and writes them to a file: all threads make rows, and one writes
+ * them in order. It needs memory for two pieces of some megabytes, whatever the size of the model:
+ * while one piece is written, the next is made. */
 #ifndef DSMOE_MODEL_ROW_PUMP_H
 #define DSMOE_MODEL_ROW_PUMP_H
 
@@ -9,10 +9,10 @@
 
 #include "base/status.h"
 
-/* Makes one row at `out`, from several threads at once; `scratch` holds `longest` floats. False if
- * the row cannot be made. */
+/* Makes one row at `out`; several threads call it at the same time. `scratch` has room for `longest`
+ * floats. False if the row cannot be made. */
 typedef bool row_pump_make_fn(void *context, int64_t row, float *scratch, void *out);
-/* Takes the next bytes, which never belong to two tensors. */
+/* Writes the next bytes, which never span two tensors. */
 typedef dsmoe_status row_pump_write_fn(void *to, const void *bytes, size_t size,
                                        dsmoe_error *error);
 
@@ -36,13 +36,13 @@ typedef struct row_pump_tensor {
 
 typedef struct row_pump row_pump;
 
-/* Before anything is written, `progress` is told of the bytes to come. */
+/* Calls `progress` once before anything is written. */
 dsmoe_status row_pump_create(const row_pump_options *options, row_pump **pump, dsmoe_error *error);
-/* The rows of one tensor. *bad_row receives the first that could not be made, or -1; then the work
- * is over. Their last bytes may be written later. */
+/* Makes and writes the rows of one tensor; the last ones may be written later. *bad_row receives the
+ * first row that could not be made, which ends the work, or -1. */
 dsmoe_status row_pump_run(row_pump *pump, const row_pump_tensor *tensor, int64_t *bad_row,
                           dsmoe_error *error);
-/* Writes what is still to be written. */
+/* Writes the rows that are not written yet. */
 dsmoe_status row_pump_flush(row_pump *pump, dsmoe_error *error);
 void row_pump_free(row_pump *pump); /* NULL is allowed */
 

@@ -1,4 +1,4 @@
-/* sizes.c - other sizes for a configuration. */
+/* sizes.c - changes the sizes of a configuration. */
 #include "base/status.h"
 #include "model/config.h"
 
@@ -7,7 +7,7 @@ dsmoe_model_sizes dsmoe_model_sizes_default(void)
     return (dsmoe_model_sizes){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
 }
 
-/* The sizes of latent attention are for models that have it. */
+/* Refuses sizes of latent attention for a model that does not have it. */
 static dsmoe_status check_latent(const dsmoe_config *c, const dsmoe_model_sizes *sizes,
                                  dsmoe_error *error)
 {
@@ -22,7 +22,7 @@ static dsmoe_status check_latent(const dsmoe_config *c, const dsmoe_model_sizes 
         config_model_type(c));
 }
 
-/* A size of layers that the model does not have was given by mistake. */
+/* Refuses sizes of layers that the model does not have. */
 static dsmoe_status check_effect(const dsmoe_config *c, const dsmoe_model_sizes *sizes,
                                  dsmoe_error *error)
 {
@@ -38,9 +38,10 @@ static dsmoe_status check_effect(const dsmoe_config *c, const dsmoe_model_sizes 
             "no layer is left for experts, as all of them are dense: give fewer dense "
             "layers, or no experts");
     if (n_moe == c->num_hidden_layers && sizes->intermediate_size >= 0)
-        return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "intermediate_size is that of dense layers, and there are none: ask for "
-                           "dense layers as well");
+        return status_fail(
+            error, DSMOE_ERROR_CONFIG,
+            "intermediate_size is the width of dense layers, and there are none: ask "
+            "for dense layers as well");
     return DSMOE_OK;
 }
 

@@ -83,7 +83,7 @@ static dsmoe_status visit_norm(const walk *w, float **slot, const char *which)
     return visit_vector(w, slot, WEIGHT_NORM, w->config->hidden_size, name);
 }
 
-/* q, k, v or o: the letter is the whole difference. */
+/* Visits q_proj, k_proj, v_proj or o_proj, which differ only in the letter. */
 static dsmoe_status visit_attention(const walk *w, linear *slot, char which, int64_t out)
 {
     STATUS_TRY(visit_matrix(w, &slot->weight, WEIGHT_LINEAR, out, w->config->hidden_size,
@@ -96,7 +96,7 @@ static dsmoe_status visit_attention(const walk *w, linear *slot, char which, int
     return visit_vector(w, &slot->bias, WEIGHT_BIAS, out, name);
 }
 
-/* A SwiGLU network; `which` is the part of its name after "mlp." and ends with a point, or "". */
+/* Visits a SwiGLU network; `which` is the part of its name after "mlp.", with its last point, or "". */
 static dsmoe_status visit_expert(const walk *w, moe_expert *slot, int64_t width, const char *which)
 {
     int64_t hidden = w->config->hidden_size;
@@ -109,7 +109,7 @@ static dsmoe_status visit_expert(const walk *w, moe_expert *slot, int64_t width,
                         "model.layers.%lld.mlp.%sdown_proj.weight", layer, which);
 }
 
-/* "self_attn.kv_a_layernorm" of latent attention, or "mlp.gate.e_score_correction_bias". */
+/* Visits "self_attn.kv_a_layernorm.weight" or the like, or "mlp.gate.e_score_correction_bias". */
 static dsmoe_status visit_layer_vector(const walk *w, float **slot, weight_role role, int64_t n,
                                        const char *which)
 {
@@ -125,7 +125,7 @@ static dsmoe_status visit_latent_matrix(const walk *w, matrix *slot, int64_t out
                         (long long)w->layer, which);
 }
 
-/* What keys and values are made with from a latent. */
+/* Visits the matrices that make keys and values from a latent. */
 static dsmoe_status visit_kv_b(const walk *w, layer_weights *b)
 {
     const dsmoe_config *c = w->config;

@@ -1,15 +1,15 @@
 /* balance.c - the paper's balance losses over T tokens, N' routed experts, K' of them active:
- *   f_i = N'/(K'·T) · (tokens that chose i)     how often: no gradient
- *   P_i = 1/T · Σ_t p_{i,t}                     how much: p_i = s_i, or s_i / Σ_j s_j where scores do not add
- *                                               up to 1 (V3's sigmoid)
- *   expert-level   α1 · Σ_i f_i·P_i             over each conversation and averaged by tokens, or over the batch
- *   device-level   α2 · Σ_d f'_d·P'_d           f'_d the mean of f, P'_d the sum of P over group d
- * They reach training only through their gradient, with weight 1. */
+ *   f_i = N'/(K'·T) · (tokens that chose i)     how often expert i is chosen; it has no gradient
+ *   P_i = 1/T · Σ_t p_{i,t}                     mean share of expert i: p_i = s_i, or s_i / Σ_j s_j if
+ *                                               scores do not add up to 1 (V3's sigmoid)
+ *   expert-level   α1 · Σ_i f_i·P_i             per conversation, weighted by its tokens; or per batch
+ *   device-level   α2 · Σ_d f'_d·P'_d           f'_d is the mean of f, P'_d the sum of P over group d
+ * Training uses only their gradient, with weight 1. */
 #include "moe/balance.h"
 
 #include <stdlib.h>
 
-/* What makes a token's scores shares. Those of softmax stay as they are, to the bit. */
+/* The factor that turns a token's scores into shares. For softmax it is exactly 1. */
 static double share_factor(const dsmoe_layer_config *c, const float *scores)
 {
     double sum = 1e-20;
@@ -28,7 +28,7 @@ static bool is_padding(const layer_batch *of, int64_t token)
     return of->positions && of->positions[token] < 0;
 }
 
-/* f and P over a stretch of at least one token. Sums in double, in order of tokens. */
+/* f and P over a stretch of at least one token. Sums are in double, in the order of tokens. */
 static void measure(const balance_batch *b, stretch s, double *f, double *p)
 {
     int64_t n_experts = b->config->n_routed_experts, k = b->config->num_experts_per_tok;
@@ -53,7 +53,7 @@ static double dot(int64_t n, const double *a, const double *b)
     return sum;
 }
 
-/* Replaces f by f' of each expert's group: with it, Σ_i f'_i·P_i is the device-level loss. */
+/* Replaces each f_i by f' of its group. Σ_i f_i·P_i is then the device-level loss. */
 static void average_groups(int64_t n_experts, int64_t n_groups, double *f)
 {
     int64_t size = n_experts / n_groups;
@@ -73,14 +73,14 @@ static stretch whole_batch(const layer_batch *of)
     return all;
 }
 
-/* What sums over tokens are divided by; 0: there is none. */
+/* What sums over tokens are divided by; 0 if there are no tokens. */
 static double divisor(const layer_batch *of, stretch all)
 {
     return all.n > 0 && of->positions && of->n_tokens > 0 ? of->n_tokens : (double)all.n;
 }
 
-/* The next stretch from a token on over which the expert-level loss is taken: a conversation, or all; n is 0 after
- * the last. */
+/* The next stretch at or after token `from` that has an expert-level loss: a conversation, or the whole
+ * batch. Its n is 0 after the last one. */
 static stretch next_stretch(const balance_batch *b, int64_t from)
 {
     const layer_batch *of = &b->of;
@@ -115,7 +115,8 @@ dsmoe_layer_losses balance_losses(const balance_batch *b, double *scratch)
                                 (float)(c->device_loss_alpha * device)};
 }
 
-/* Σ f·P, P being a mean over tokens: each share of such a token moves it by f times what the token counts for. */
+/* The gradient of Σ f·P. P is a mean over tokens, so the gradient by a token's share p_i is f_i times the
+ * weight of the token, `factor`. */
 static void add_gradient(const balance_batch *b, stretch s, const double *f, double factor,
                          float *d_scores)
 {

@@ -1,5 +1,6 @@
-/* combine.c - Σ_i g_{i,t}·FFN_i(u_t) over the experts of each token. It walks output rows, so every
- * sum has one owner and one order, and needs no atomics. */
+/* combine.c - Σ_i g_{i,t}·FFN_i(u_t) over the experts of each token.
+ *
+ * Tasks go through the tokens of y, so one thread adds up each sum, in a fixed order and without atomics. */
 #include "moe/combine.h"
 
 #include <string.h>

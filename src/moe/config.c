@@ -13,7 +13,7 @@ dsmoe_layer_config dsmoe_layer_config_default(void)
     };
 }
 
-/* ---- the words of a configuration ---------------------------------------------------------- */
+/* ---- the strings of a configuration -------------------------------------------------------- */
 
 static const char *const scoring_funcs[] = {
     [DSMOE_SCORING_SOFTMAX] = "softmax",
@@ -29,7 +29,7 @@ enum {
     N_TOPK_METHODS = sizeof topk_methods / sizeof *topk_methods,
 };
 
-/* The word's place, and that of none is the first; n if it is not there. */
+/* The index of the word, n if it is not in the list. No word (NULL) means the first. */
 static int find_word(const char *const *words, int n, const char *word)
 {
     int i = 0;
@@ -59,7 +59,7 @@ dsmoe_layer_config moe_config_own(const dsmoe_layer_config *c)
 
 static dsmoe_status check_range(const char *key, int64_t value, int64_t min, dsmoe_error *error)
 {
-    const int64_t max = 1 << 24; /* beyond any model; keeps every product of two within int64 */
+    const int64_t max = 1 << 24; /* larger than in any model; any product of two fits in int64 */
     if (value >= min && value <= max) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_CONFIG, "%s is %lld; it must be from %lld to %lld", key,
                        (long long)value, (long long)min, (long long)max);
@@ -68,7 +68,7 @@ static dsmoe_status check_range(const char *key, int64_t value, int64_t min, dsm
 static dsmoe_status check_factor(const char *key, float value, dsmoe_error *error)
 {
     if (isfinite(value) && value >= 0.0f) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_CONFIG, "%s is %g; it must be a finite number from 0 up",
+    return status_fail(error, DSMOE_ERROR_CONFIG, "%s is %g; it must be a finite number, 0 or more",
                        key, (double)value);
 }
 
@@ -86,7 +86,7 @@ static dsmoe_status check_words(const dsmoe_layer_config *c, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* Groups that a token is limited to; a greedy gate knows none. */
+/* The groups that a token's choice is limited to. The greedy gate has none. */
 static dsmoe_status check_groups(const dsmoe_layer_config *c, dsmoe_error *error)
 {
     STATUS_TRY(check_range("n_group", c->n_group, 0, error));
@@ -103,14 +103,14 @@ static dsmoe_status check_groups(const dsmoe_layer_config *c, dsmoe_error *error
                            (long long)c->topk_group, (long long)c->n_group);
     if (c->topk_group * size < c->num_experts_per_tok)
         return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "topk_group is %lld, and so many groups of %lld experts are too few to "
-                           "choose %lld from (num_experts_per_tok)",
+                           "topk_group is %lld; that many groups of %lld experts are too few to "
+                           "choose %lld experts from (num_experts_per_tok)",
                            (long long)c->topk_group, (long long)size,
                            (long long)c->num_experts_per_tok);
     if (moe_topk_method(c) == DSMOE_TOPK_NOAUX_TC && size < 2)
         return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "n_group is %lld, which leaves groups of one expert, and \"noaux_tc\" "
-                           "compares their two best",
+                           "n_group is %lld, which leaves groups of one expert, but \"noaux_tc\" "
+                           "compares groups by their two best experts",
                            (long long)c->n_group);
     return DSMOE_OK;
 }

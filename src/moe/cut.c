@@ -18,8 +18,8 @@ static int64_t total_cost(const cut_product *list, int64_t n)
     return sum;
 }
 
-/* As many columns as cost at most `most`, in multiples of `unit`; and no last part that is much smaller
- * than the others. */
+/* How many columns a task gets: a multiple of `unit` that costs about `most` or less, and such that the last
+ * part is not much smaller than the others. */
 static int64_t part_of(const cut_product *c, int64_t most, int64_t unit)
 {
     int64_t rows_here = ceil_div(c->n_rows, max64(1, c->n_slices));
@@ -47,7 +47,7 @@ int64_t cut_tasks(cut_product *list, int64_t n, int n_threads)
     for (int64_t i = 0; i < n; i++) list[i].n_slices = ceil_div(list[i].n_rows, GEMM_ROWS);
     int64_t most = total_cost(list, n) / ((int64_t)CUT_PER_THREAD * n_threads);
     int64_t count = cut_with(list, n, most, CUT_UNIT);
-    /* Few tasks, and the last round of them leaves many threads without one: single octets. */
+    /* If there are few tasks and the last round leaves many threads idle, cut at octets. */
     int64_t rounds = ceil_div(count, n_threads);
     if (rounds < CUT_PER_THREAD && count * 10 < rounds * n_threads * 9)
         count = cut_with(list, n, most, BLOCK_OCTET);
@@ -56,7 +56,7 @@ int64_t cut_tasks(cut_product *list, int64_t n, int n_threads)
 
 cut_task cut_task_at(const cut_product *list, int64_t n, int64_t task)
 {
-    int64_t low = 0, high = n; /* the last product that begins before the task, or with it */
+    int64_t low = 0, high = n; /* look for the last product whose first task is not after `task` */
     while (high - low > 1) {
         int64_t middle = (low + high) / 2;
         if (list[middle].first_task <= task)
@@ -65,7 +65,7 @@ cut_task cut_task_at(const cut_product *list, int64_t n, int64_t task)
             high = middle;
     }
     const cut_product *c = &list[low];
-    /* Slices of rows come one after the other, while the weights of a part are near. */
+    /* All slices of a part come in succession, while its weights are in a cache. */
     int64_t slice = (task - c->first_task) % c->n_slices;
     int64_t column = (task - c->first_task) / c->n_slices * c->part;
     int64_t row = c->n_rows * slice / c->n_slices, end = c->n_rows * (slice + 1) / c->n_slices;

@@ -1,8 +1,8 @@
-/* cut.h - how products are cut into tasks: pure arithmetic, which tests can count.
+/* cut.h - how products are cut into tasks: pure arithmetic, which tests can check.
  *
- * A task is (some rows of x, some columns of y). Tasks are handed out one after the other to the thread that is
- * free, so threads wait at the end for at most one task: with CUT_PER_THREAD of them for each thread, all
- * about as long, that is less than a tenth of the time. Results do not depend on it. */
+ * A task is (some rows of x, some columns of y). Each thread takes the next task when it is free, so at the
+ * end threads wait for one task at most. Each thread gets about CUT_PER_THREAD tasks of about equal length,
+ * so that wait is less than a tenth of the time. Results do not depend on the cut. */
 #ifndef DSMOE_MOE_CUT_H
 #define DSMOE_MOE_CUT_H
 
@@ -12,20 +12,20 @@
 
 enum {
     CUT_PER_THREAD = 10,
-    CUT_UNIT = 16,       /* columns are cut at multiples of this, and of single octets at worst; */
-    CUT_FLOAT_UNIT = 32, /* of plain types, where every task packs its rows of x, of this */
-    CUT_WIDEST = 704, /* most columns of a task: half of the released model's experts, in a cache */
-    CUT_FEW_ROWS = 8, /* up to so many rows read weights once: then they may have */
-    CUT_WIDEST_FEW = 8 * CUT_WIDEST, /* so many columns */
+    CUT_UNIT = 16,       /* columns are cut at multiples of this; with few tasks, of an octet */
+    CUT_FLOAT_UNIT = 32, /* the same for plain types, where every task packs its rows of x */
+    CUT_WIDEST = 704,    /* most columns of a task: half an expert of the released model */
+    CUT_FEW_ROWS = 8,    /* a task of up to this many rows reads each weight once, so it */
+    CUT_WIDEST_FEW = 8 * CUT_WIDEST, /* may have more columns */
 };
 
 /* One product. */
 typedef struct cut_product {
     int64_t n_rows, n_columns, k;
     dsmoe_dtype type; /* of the weight */
-    /* What cut_tasks makes of it: */
-    int64_t n_slices; /* of rows, about equal */
-    int64_t part;     /* columns of a task; its last one may have fewer */
+    /* Set by cut_tasks: */
+    int64_t n_slices; /* into which the rows are cut, about equal */
+    int64_t part;     /* columns of a task; the last one may have fewer */
     int64_t first_task;
 } cut_product;
 
@@ -34,11 +34,11 @@ typedef struct cut_task {
     int64_t item, row, n_rows, column, n_columns;
 } cut_task;
 
-/* Cuts n products that run together; the number of tasks. */
+/* Cuts n products that run together, and returns the number of tasks. */
 int64_t cut_tasks(cut_product *list, int64_t n, int n_threads);
 cut_task cut_task_at(const cut_product *list, int64_t n, int64_t task);
 
-/* About how long some columns of n_rows rows take: reading a weight takes as long as multiplying it with
+/* About how long n_columns columns of n_rows rows take. Reading a weight takes as long as multiplying it with
  * CUT_READING rows. */
 enum { CUT_READING = 3 };
 static inline int64_t cut_cost(int64_t n_rows, int64_t n_columns, int64_t k)

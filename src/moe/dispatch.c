@@ -1,5 +1,5 @@
-/* dispatch.c - a counting sort: count, prefix sum, scatter. Stable, so a token's place within an
- * expert follows its place in the batch. */
+/* dispatch.c - a counting sort: count, prefix sum, scatter. It is stable, so the rows of an expert are in the
+ * order of their tokens. */
 #include "moe/dispatch.h"
 
 #include <string.h>
@@ -24,8 +24,8 @@ void dispatch_sort(const dispatch *d, const dsmoe_layer_config *c, const int32_t
     for (int64_t slot = 0; slot < n_rows; slot++) d->offsets[topk_idx[slot] + 1]++;
     for (int64_t i = 0; i < n; i++) d->offsets[i + 1] += d->offsets[i];
 
-    /* offsets[i] serves as the next free row of expert i, which leaves it at the end of i, that is
-     * at the beginning of i + 1: shift back afterwards. */
+    /* Here offsets[i] is the next free row of expert i. Afterwards it is the end of expert i, which is the
+     * beginning of expert i + 1, so the array is shifted by one. */
     for (int64_t slot = 0; slot < n_rows; slot++) {
         int32_t row = d->offsets[topk_idx[slot]]++;
         d->row_token[row] = (int32_t)(slot / k);

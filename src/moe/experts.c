@@ -1,8 +1,7 @@
-/* experts.c - FFN_i(u) = down · (silu(gate · u) * (up · u)) for all experts at once, and its
- * backward.
+/* experts.c - FFN_i(u) = down · (silu(gate · u) * (up · u)) for all experts at once, and its backward.
  *
- * Everything here is a list of independent tasks that write different outputs: threads take them as
- * they come, and no sum ever crosses a task. */
+ * Each step is a list of independent tasks. They write different outputs and may run in any order, and no sum
+ * is split between tasks. */
 #include "moe/experts.h"
 
 #include "base/threads.h"
@@ -10,14 +9,14 @@
 #include "moe/low_rank.h"
 #include "moe/octets.h"
 
-enum { BACKWARD_PART = 1024 }; /* columns of a task of backward, where packing rows costs more */
+enum { BACKWARD_PART = 1024 }; /* columns of a backward task; wide, as each task packs its rows */
 
 /* ---- groups and slices --------------------------------------------------------------------- */
 
 experts experts_place(arena *a, const kernels *kn, int64_t hidden_size, int64_t n_groups,
                       int64_t n_rows)
 {
-    /* Each group wastes at most one incomplete slice. */
+    /* Each group adds at most one slice to those that its full ones need. */
     return (experts){
         .kernels = kn,
         .hidden_size = hidden_size,
@@ -34,7 +33,7 @@ void experts_begin(experts *e, int64_t n_tokens)
     e->first_term = NULL;
 }
 
-/* Says which gradients the last group joins. */
+/* Notes whether the last group adds to the same gradients as the group before it. */
 static void note_terms(experts *e, group *last)
 {
     const float *to = last->gradients.gate_proj;
@@ -44,8 +43,8 @@ static void note_terms(experts *e, group *last)
     e->first_term->n_terms++;
 }
 
-/* Slices of a group are about equal, so that only a group of few rows has a slice of few rows:
- * which order of summation a row meets is then a matter of its expert's rows alone. */
+/* Slices of a group are about equal, so that only a group of few rows has a slice of few rows. The order in
+ * which a row's sums are added depends on that, and so only on the number of rows of its expert. */
 void experts_add(experts *e, group g)
 {
     int32_t index = (int32_t)e->n_groups;
@@ -60,7 +59,7 @@ void experts_add(experts *e, group g)
     if (g.n_rows > 0 && g.width > e->widest) e->widest = g.width;
 }
 
-/* Row `first` of an array that may not be there. */
+/* Row `first` of an array, or NULL if there is no array. */
 static float *row_at(float *array, int64_t first, int64_t width)
 {
     return array ? array + first * width : NULL;
@@ -83,7 +82,7 @@ void experts_add_shared(experts *e, const dsmoe_layer *layer, const expert_rows 
 group experts_routed(const dsmoe_layer *layer, const dispatch *d, int64_t i, const expert_rows *a)
 {
     int64_t width = layer->config.moe_intermediate_size, first = d->offsets[i];
-    int64_t here = first - d->offsets[layer->held.first]; /* among the rows that stay here */
+    int64_t here = first - d->offsets[layer->held.first]; /* index in the rows of held experts */
     group g = {.weights = layer->weights.experts[i],
                .width = width,
                .n_rows = d->offsets[i + 1] - first,
@@ -109,9 +108,9 @@ void experts_add_routed(experts *e, const dsmoe_layer *layer, const dispatch *d,
 
 typedef struct job {
     const experts *e;
-    token_source tokens; /* of groups that come from nowhere else */
+    token_source tokens; /* of groups whose `from` is NULL */
     bool accumulate;
-    low_rank_work *low; /* of forward */
+    low_rank_work *low; /* in forward */
 } job;
 
 static job job_of(const experts *e, const float *x, const float *dy)
@@ -124,7 +123,7 @@ static void run(job *j, int64_t n_tasks, threads_task_fn *task)
     threads_for(j->e->n_threads, n_tasks, task, j);
 }
 
-/* What one task works on: some rows of a group, some columns of its output. */
+/* What one backward task works on: some rows of a group and some columns of its output. */
 typedef struct piece {
     const group *group;
     int64_t row, n_rows, column, n_columns;
@@ -136,7 +135,7 @@ static piece piece_of(const experts *e, int64_t task, int64_t n_parts, int64_t p
     return (piece){&e->groups[b->group], b->first, b->count, task % n_parts * part, part};
 }
 
-/* False if the group is narrower than that piece. */
+/* Cuts the piece at the group's last column; false if nothing is left. */
 static bool piece_clip(piece *p, int64_t n_columns)
 {
     p->n_columns = moe_min(p->n_columns, n_columns - p->column);
@@ -148,7 +147,7 @@ static const token_source *source_of(const job *j, const group *g)
     return g->from ? g->from : &j->tokens;
 }
 
-/* The rows of x, or of dy, that the group's rows from `row` on belong to. */
+/* The rows of x or dy for the group's rows, beginning at row `row`. */
 static rows x_rows(const job *j, const group *g, int64_t row)
 {
     return rows_from((rows){source_of(j, g)->x, j->e->hidden_size, g->token}, row);
@@ -190,7 +189,7 @@ int64_t experts_cut_output(const experts *e)
     return cut_tasks(e->cuts, e->n_groups, e->n_threads);
 }
 
-/* The part of a task's output that a low-rank addition has. */
+/* The low-rank addition to a task's output; `made` is its T. */
 static low_rank_part low_part(const job *j, const cut_task *t, matrix weight, const float *made)
 {
     return (low_rank_part){.work = j->low,
@@ -247,7 +246,7 @@ static void output_task(void *context, int64_t task, int thread)
     low_rank_add(s, &of_down, out, e->hidden_size);
 }
 
-/* x in integers, once for all experts. */
+/* Brings x into integers, once for all experts. */
 static void make_x(job *j)
 {
     const experts *e = j->e;
@@ -262,7 +261,7 @@ static void make_x(job *j)
     ints_end(&ints);
 }
 
-/* The same for h, in the same memory. */
+/* Brings h into integers, in the memory that x had. */
 static void make_h(const experts *e)
 {
     int_work ints = ints_begin(e->threads, e->n_threads);
@@ -274,7 +273,7 @@ static void make_h(const experts *e)
     ints_end(&ints);
 }
 
-/* T of low-rank additions, of both projections at once. */
+/* Asks for T of the low-rank additions to gate_proj and up_proj. */
 static void want_t_of_x(const job *j)
 {
     const experts *e = j->e;
@@ -287,7 +286,7 @@ static void want_t_of_x(const job *j)
     }
 }
 
-/* The same of down_proj, in the same memory. */
+/* Asks for T of the low-rank additions to down_proj, in the same memory. */
 static void want_t_of_h(const job *j)
 {
     const experts *e = j->e;
@@ -315,7 +314,7 @@ static void show_hidden(const experts *e)
                       g->n_rows, g->width);
 }
 
-/* The experts that have rows. */
+/* Only for experts that have rows. */
 static void make_octets(const experts *e)
 {
     octet_work octets = octets_begin(e->kernels, e->n_threads);
@@ -354,7 +353,7 @@ void experts_forward(const experts *e, const float *x)
 
 /* ---- backward ------------------------------------------------------------------------------ */
 
-/* dh = dy · down, the gate value left out: h·dh is the gate value's gradient. */
+/* dh = dy · down, without the gate value: h·dh is then the gradient of the gate value. */
 static void d_hidden_task(void *context, int64_t task, int thread)
 {
     const job *j = context;
@@ -368,7 +367,7 @@ static void d_hidden_task(void *context, int64_t task, int thread)
                    false);
 }
 
-/* g, u, dh become dg, du and weight·h, row by row. */
+/* Replaces g, u and dh by dg, du and weight·h, row by row. */
 static void activation_task(void *context, int64_t task, int thread)
 {
     (void)thread;
@@ -383,7 +382,7 @@ static void activation_task(void *context, int64_t task, int thread)
     }
 }
 
-/* dx = dg · gate + du · up, for each row; combining the rows of a token is the caller's. */
+/* dx = dg · gate + du · up for each row. The caller combines the rows of a token. */
 static void d_input_task(void *context, int64_t task, int thread)
 {
     const job *j = context;
@@ -400,7 +399,7 @@ static void d_input_task(void *context, int64_t task, int thread)
                    g->width, p.n_columns, dx, hidden, true);
 }
 
-/* The sum over a group's rows is not cut, so these tasks are (gradients, rows of them). */
+/* These sums run over all rows of a group, so tasks are cut along the rows of the gradient instead. */
 enum { GRADIENT_ROWS = 384 };
 
 int64_t experts_fold_size(int64_t hidden, int64_t width)
@@ -456,12 +455,13 @@ static void d_down_proj_task(void *context, int64_t task, int thread)
                  j->accumulate || g > first);
 }
 
-/* The low-rank additions of all groups: those of down_proj, whose x is h (in the end times the gate value, as its
- * gradients want it) and whose dy is not weighted; then those of gate_proj and up_proj. */
+/* The low-rank additions of all groups. First come those to down_proj, whose dy is not weighted. Their x is
+ * h, which has been multiplied by the gate value when the gradients of A and B are made. Then those to
+ * gate_proj and up_proj. */
 typedef struct back_lists {
-    low_rank_back *down, *in; /* one after the other */
+    low_rank_back *down, *in; /* parts of one array: `in` follows `down` */
     int64_t n_down, n_in;
-    float *t; /* the next one's */
+    float *t; /* where t of the next addition will be */
 } back_lists;
 
 int64_t experts_back_floats(int64_t most_rank, int64_t n_rows) { return 6 * most_rank * n_rows; }

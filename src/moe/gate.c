@@ -1,18 +1,18 @@
-/* gate.c - which experts a token goes to and with what weight, in three steps. The configuration picks each.
+/* gate.c - which experts a token goes to and with what weight, in three steps that the configuration chooses.
  *
  *   score   s_i = Softmax_i(u·e_i)      "softmax": the paper's, and V2's
  *           s_i = Sigmoid(u·e_i)        "sigmoid": V3's
  *   choose  the K experts with the largest key:
  *           key_i = s_i                 "greedy": the paper's
- *           the same among the experts of topk_group groups, those whose best key is largest
+ *           key_i = s_i, only in the topk_group groups whose best key is largest
  *                                       "group_limited_greedy": V2's
- *           key_i = s_i + bias_i among those of the groups whose two best keys have the largest sum
+ *           key_i = s_i + bias_i, only in the topk_group groups whose two best keys have the largest sum
  *                                       "noaux_tc": V3's
- *   weigh   g_i = s_i of the chosen, whatever their keys; with norm_topk_prob and K > 1 divided by their sum
- *           (plus 1e-20, as published); times routed_scaling_factor: "noaux_tc" always, others only if they
- *           were not divided
+ *   weigh   g_i = s_i of the chosen experts, without the bias. With norm_topk_prob and K > 1 they are divided
+ *           by their sum (plus 1e-20, as published). Then they are multiplied by routed_scaling_factor, for
+ *           "noaux_tc" always, for the others only if they were not divided.
  *
- * Equal keys, of experts or of groups, go by rising index. */
+ * Of experts or groups with equal keys, the one with the lower index comes first. */
 #include "moe/gate.h"
 
 #include <math.h>
@@ -21,17 +21,17 @@
 
 enum { EXPERTS_PER_TASK = 32, TOKENS_PER_TASK = 64 };
 
-/* What the configuration picks. */
+/* What the configuration chooses. */
 typedef struct gate_rule {
     int64_t n_experts, k;
     dsmoe_scoring_func scoring_func;
-    const float *bias;           /* of the keys; NULL: none */
-    int64_t n_group, topk_group; /* n_group is 1 where every expert may be chosen */
+    const float *bias;           /* added to scores to make keys; NULL: none */
+    int64_t n_group, topk_group; /* n_group is 1 if any expert may be chosen */
     bool by_two;                 /* groups are compared by their two best experts, not by one */
     bool normalises;
-    float scale;      /* of the gate values, when all else is done */
+    float scale;      /* gate values are multiplied by it, last */
     int64_t n_masked; /* see dsmoe_layer */
-    bool masks_first; /* the same, of softmax scores */
+    bool masks_first; /* see dsmoe_layer; only with softmax scores */
 } gate_rule;
 
 static gate_rule rule_of(const dsmoe_layer *layer)
@@ -71,9 +71,8 @@ typedef struct gate_job {
 
 /* ---- score --------------------------------------------------------------------------------- */
 
-/* Logits of a block of tokens for some of the experts. The tokens go through in groups so small
- * that their sums always run in the same order: a token's scores have the same bits alone or in a
- * batch. */
+/* Logits of TOKENS_PER_TASK tokens for some of the experts. Only `few` tokens are multiplied at a time, since
+ * gemm then always adds in the same order: a token's scores have the same bits alone and in a batch. */
 static void logits_task(void *context, int64_t task, int thread)
 {
     const gate_job *job = context;
@@ -99,7 +98,7 @@ static bool sigmoid(int64_t n, float *x)
     return true;
 }
 
-/* From logits to scores, in place; false if any is NaN or infinite. */
+/* Turns logits into scores, in place; false if any logit is NaN or infinite. */
 static bool score(const gate_job *job, float *x)
 {
     if (job->rule.scoring_func == DSMOE_SCORING_SIGMOID) return sigmoid(job->rule.n_experts, x);
@@ -108,8 +107,8 @@ static bool score(const gate_job *job, float *x)
 
 /* ---- choose -------------------------------------------------------------------------------- */
 
-/* The k largest keys by falling value. A later equal key never displaces an earlier one, so ties go
- * to the lower index. */
+/* The k largest keys, largest first. A later equal key never displaces an earlier one, so ties go to the
+ * lower index. */
 static void choose_topk(const float *keys, int64_t n, int64_t k, int32_t *idx, float *best)
 {
     int64_t count = 0;
@@ -125,13 +124,13 @@ static void choose_topk(const float *keys, int64_t n, int64_t k, int32_t *idx, f
     }
 }
 
-/* Whether i comes after j in the order by falling key, ties by rising index. */
+/* Whether i comes after j in the order by falling key; ties are in the order of the index. */
 static bool comes_behind(const float *keys, int64_t i, int64_t j)
 {
     return keys[i] < keys[j] || (keys[i] == keys[j] && i > j);
 }
 
-/* The next in that order after `before`; the first of all after -1. There must be one. */
+/* The index that follows `before` in that order, or the first if `before` is -1. There must be one. */
 static int64_t next_in_order(const float *keys, int64_t n, int64_t before)
 {
     int64_t next = -1;
@@ -143,15 +142,14 @@ static int64_t next_in_order(const float *keys, int64_t n, int64_t before)
 
 static const float masked = -INFINITY; /* the key of an expert that may not be chosen */
 
-/* Masks the first n_masked in order. Only probes come here, so that simplicity counts more than
- * speed. */
+/* Masks the first n_masked in that order. Only probes use this, so it is simple rather than fast. */
 static void mask_first(float *keys, int64_t n, int64_t n_masked)
 {
     for (int64_t m = 0; m < n_masked; m++) keys[next_in_order(keys, n, -1)] = masked;
 }
 
-/* Scores as if the masked experts had not been there when softmax made them. The same 1e-20 as in normalising
- * prevents a division by zero where the masked experts have all of the softmax. */
+/* Makes the scores what softmax would give without the masked experts. 1e-20, as in `weigh`, prevents a
+ * division by zero if the masked experts have all of the softmax. */
 static void forget_masked(const float *keys, int64_t n, float *scores)
 {
     float sum = 0.0f;
@@ -160,7 +158,7 @@ static void forget_masked(const float *keys, int64_t n, float *scores)
         scores[i] = keys[i] > masked ? scores[i] / (sum + 1e-20f) : 0.0f;
 }
 
-/* What a group is compared by: its best key, or the sum of its two best. */
+/* The key of a group: its best expert's key, or the sum of its two best. */
 static float group_key(const float *keys, int64_t size, bool by_two)
 {
     float best = masked, second = masked;
@@ -182,8 +180,8 @@ static int64_t count_choices(const float *keys, int64_t n)
     return count;
 }
 
-/* Masks all groups but the first topk_group in order. Where a probe leaves them fewer than k
- * experts, the next groups stay too. */
+/* Masks all groups except the first topk_group in order. If a probe has left fewer than k experts in them,
+ * more groups are kept. */
 static void mask_groups(const gate_rule *rule, float *keys, float *group_keys)
 {
     int64_t size = rule->n_experts / rule->n_group, last = -1, n_choices = 0;
@@ -198,12 +196,12 @@ static void mask_groups(const gate_rule *rule, float *keys, float *group_keys)
             for (int64_t i = g * size; i < (g + 1) * size; i++) keys[i] = masked;
 }
 
-/* The experts of a token; `keys` has room for n_experts and the groups. False if a bias is NaN or
- * infinite. */
+/* Chooses the experts of a token. `keys` has space for the keys of experts and groups. False if a key is NaN
+ * or infinite. */
 static bool choose(const gate_rule *rule, float *scores, float *keys, int32_t *idx, float *best)
 {
     int64_t n = rule->n_experts;
-    if (!rule->bias && rule->n_group == 1 && rule->n_masked == 0) { /* the paper's */
+    if (!rule->bias && rule->n_group == 1 && rule->n_masked == 0) { /* as in the paper */
         choose_topk(scores, n, rule->k, idx, best);
         return true;
     }
@@ -228,7 +226,7 @@ static void weigh(const gate_rule *rule, const float *scores, const int32_t *idx
     for (int64_t s = 0; s < rule->k; s++) weight[s] = weight[s] / divisor * rule->scale;
 }
 
-/* ---- the three of them --------------------------------------------------------------------- */
+/* ---- score, choose and weigh for all tokens ------------------------------------------------ */
 
 static void spoil(const gate_rule *rule, float *scores, int32_t *idx, float *weight)
 {
@@ -295,10 +293,10 @@ dsmoe_status gate_check(const dsmoe_layer *layer, int64_t n_tokens, int64_t firs
 
 /* ---- backward ------------------------------------------------------------------------------ */
 
-/* Choosing has no gradient, and so a bias has none either. What is left is that of the scores.
+/* Choosing has no gradient, so the bias has none either. Gradients only reach the scores.
  *
- * Balance losses take each score's share p_i = s_i / Σ_j s_j, which differs from s_i where scores do not add up to
- * 1: ds_i = (dp_i - Σ_j dp_j·p_j) / Σ_j s_j. */
+ * The balance losses use each score's share p_i = s_i / Σ_j s_j, which differs from s_i where scores do not
+ * add up to 1. So ds_i = (dp_i - Σ_j dp_j·p_j) / Σ_j s_j, in place. */
 static void share_backward(int64_t n, const float *scores, float *d)
 {
     double mean = 0.0, sum = 1e-20;
@@ -309,8 +307,8 @@ static void share_backward(int64_t n, const float *scores, float *d)
     for (int64_t i = 0; i < n; i++) d[i] = (float)((d[i] - mean / sum) / sum);
 }
 
-/* Gradient by the chosen scores from that by the gate values: w_s = scale·p_s, so dp_s = scale·dw_s; or
- * normalised w_s = scale·p_s / D, so dp_s = (scale·dw_s - Σ_j dw_j·w_j) / D. */
+/* Adds the gradient with respect to the chosen scores p_s. The gate values are w_s = scale·p_s, so
+ * dp_s = scale·dw_s; normalised they are w_s = scale·p_s / D, so dp_s = (scale·dw_s - Σ_j dw_j·w_j) / D. */
 static void weigh_backward(const gate_rule *rule, const int32_t *idx, const float *weight,
                            const float *scores, const float *d_weight, float *d)
 {
@@ -326,7 +324,7 @@ static void weigh_backward(const gate_rule *rule, const int32_t *idx, const floa
         d[idx[s]] += (float)(((double)rule->scale * d_weight[s] - mean) / sum);
 }
 
-/* From scores to logits, in place. */
+/* Turns the gradient with respect to the scores into that with respect to the logits, in place. */
 static void score_backward(const gate_rule *rule, const float *scores, float *d)
 {
     int64_t n = rule->n_experts;

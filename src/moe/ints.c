@@ -1,13 +1,12 @@
-/* ints.c - x in integers, once for all tasks. */
+/* ints.c - brings x into integers, once for all tasks. */
 #include "moe/ints.h"
 
 #include "base/threads.h"
 #include "kernels/gemm_blocks.h"
 
 enum {
-    ALONE = 16384, /* up to so many numbers the calling thread makes alone: some µs, as long as
-                            the others take to notice */
-    TASK_NUMBERS = 8192, /* about so many are a task, in whole rows */
+    ALONE = 16384,       /* up to this many numbers, waking other threads takes longer */
+    TASK_NUMBERS = 8192, /* a task is whole rows with about this many numbers */
 };
 
 unsigned ints_forms(const kernels *kn, matrix weight)

@@ -1,19 +1,21 @@
-/* ints.h - x in the integers that products with block types read (see block_x): made once for all
- * products and tasks that run together, row by row, in memory that threads share. */
+/* ints.h - x in integers, for products with weights of block types (see block_x).
+ *
+ * Rows are brought into integers once for all products and tasks that run together, in memory that threads
+ * share. */
 #ifndef DSMOE_MOE_INTS_H
 #define DSMOE_MOE_INTS_H
 
 #include "moe/moe.h"
 #include "moe/scratch.h"
 
-/* The forms that a weight wants, as bits 1 << block_form; none for plain types. */
+/* The forms of x that a weight needs, as bits 1 << block_form; 0 for plain types. */
 unsigned ints_forms(const kernels *kn, matrix weight);
 unsigned ints_forms_of_expert(const kernels *kn, const moe_expert *expert);
 
 /* Bytes of n_rows rows of k numbers in these forms. */
 size_t ints_size(unsigned forms, int64_t n_rows, int64_t k);
 
-/* Rows that are about to be used. */
+/* Rows that products are about to read. */
 enum { INTS_BATCH = 64 };
 typedef struct int_work {
     const kernels *kernels;
@@ -30,9 +32,9 @@ typedef struct int_work {
     } items[INTS_BATCH];
 } int_work;
 
-/* One after the other: begin, which takes the threads' shared memory for new rows; want, with an empty
- * home at first, whatever a weight will meet; end. Where memory does not suffice a home stays without
- * the form, and every task makes its own. */
+/* ints_begin reuses the threads' shared memory for new rows. ints_want then asks for the rows that a weight
+ * will be multiplied with; each home is empty before its first call. ints_end makes them. If memory does not
+ * suffice, the home stays without that form, and every task makes its own. */
 int_work ints_begin(const thread_scratch *threads, int n_threads);
 void ints_want(int_work *work, x_home *home, rows x, int64_t n_rows, int64_t k, matrix weight);
 void ints_end(int_work *work);

@@ -1,24 +1,25 @@
 /* layer.c - the DeepSeekMoE layer, forward:
  *
- *   h_t = Σ_{i ≤ Ks} FFN_i(u_t) + Σ_{i > Ks} g_{i,t}·FFN_i(u_t)  (+ u_t, which is the caller's)
+ *   h_t = Σ_{i ≤ Ks} FFN_i(u_t) + Σ_{i > Ks} g_{i,t}·FFN_i(u_t)  (+ u_t, which the caller adds)
  *
- *   gate      g from the router                                  gate.c
- *   dispatch  rows sorted by expert                              dispatch.c
- *   experts   FFN_i of its rows; the shared ones write h         experts.c
- *   travel    the same where other ranks hold some experts       travel.c
- *   combine   h += Σ g·rows                                      combine.c */
+ *   gate      computes the gate values g                                     gate.c
+ *   dispatch  sorts rows, which are (token, chosen expert) pairs, by expert  dispatch.c
+ *   travel    runs the experts, on other ranks too if they hold some         travel.c
+ *   experts   computes FFN_i of each expert's rows; shared experts write h   experts.c
+ *   combine   h += Σ g·rows                                                  combine.c */
 #include "moe/layer.h"
 
 #include <string.h>
 
 #include "moe/low_rank.h"
 
-/* Whether the piece can continue. Spoilt tokens are an error unless the caller looks after them. */
+/* Whether forward_piece may continue. A spoilt token (see gate.h) is an error, unless the caller handles such
+ * tokens itself, in manner->spoilt. */
 static dsmoe_status check_piece(const dsmoe_layer *layer, int64_t n_tokens, int64_t first,
                                 dsmoe_routing routing, const layer_manner *manner,
                                 dsmoe_error *error);
 
-/* The formula for some tokens, of which `first` is the number of the first one in the call. */
+/* The formula for n_tokens tokens. `first` is the number of the first of them within the call. */
 static dsmoe_status forward_piece(const dsmoe_layer *layer, const float *x, int64_t n_tokens,
                                   int64_t first, float *y, infer_space *s,
                                   const layer_manner *manner, bool has_more, dsmoe_error *error)
@@ -44,7 +45,7 @@ static dsmoe_status forward_piece(const dsmoe_layer *layer, const float *x, int6
     return DSMOE_OK;
 }
 
-/* ---- what may stop it ------------------------------------------------------------------------- */
+/* ---- checks after the gate -------------------------------------------------------------------- */
 
 static dsmoe_status check_piece(const dsmoe_layer *layer, int64_t n_tokens, int64_t first,
                                 dsmoe_routing routing, const layer_manner *manner,
@@ -87,8 +88,8 @@ dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_t
         scratch_adapt(s.threads, n_threads, &adapters);
     }
     int64_t first_adapted = adapters.first;
-    if (n_tokens == 0) x = y = workspace->memory; /* not read, but counted from: no NULL */
-    bool goes_on = n_tokens > 0 || layer->peers;  /* others may have tokens for experts here */
+    if (n_tokens == 0) x = y = workspace->memory; /* never read, but must not be NULL */
+    bool goes_on = n_tokens > 0 || layer->peers;  /* other ranks may send tokens to experts here */
     for (int64_t t = 0, n; goes_on; t += n) {
         n = moe_min(piece, n_tokens - t);
         adapters.first = first_adapted + t;
@@ -100,7 +101,7 @@ dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_t
     return DSMOE_OK;
 }
 
-/* Copies what the caller asked for of one piece's routing. */
+/* Copies those arrays of one piece's routing that the caller asked for. */
 static void copy_routing(const dsmoe_layer_config *c, const dsmoe_routing *from, int64_t first,
                          int64_t n, dsmoe_routing *to)
 {

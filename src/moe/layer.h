@@ -1,4 +1,4 @@
-/* layer.h - where the arrays of a pass lie. */
+/* layer.h - the arrays of a pass through the layer, and where they are in memory. */
 #ifndef DSMOE_MOE_LAYER_H
 #define DSMOE_MOE_LAYER_H
 
@@ -9,7 +9,7 @@
 #include "moe/gate.h"
 #include "moe/travel.h"
 
-/* What training keeps from forward to backward. */
+/* What training keeps between forward and backward. */
 typedef struct saved {
     struct saved_header {
         uint64_t state; /* SAVED_READY between forward and backward */
@@ -18,26 +18,26 @@ typedef struct saved {
     dsmoe_routing routing;
     dispatch dispatch;
     row_array g, u;
-    int32_t *said; /* by all ranks, of the wave: see wave.h */
+    int32_t *said; /* what all ranks reported about the wave: see wave.h */
 } saved;
 
 enum { SAVED_READY = 0x64736d6f, SAVED_USED = 0x75736564 };
 
 saved saved_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens);
 
-/* A row_array of so many numbers. */
+/* A row_array with space for that many floats of routed and of shared rows. */
 row_array row_array_place(arena *a, int64_t routed, int64_t shared);
 
-/* Experts with a group for each routed one and one for the shared ones. */
+/* Space for one group for each routed expert, and one for the shared experts. */
 experts layer_experts_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens);
 
-/* What rows of x take in integers, and later, in the same place, those that they become: the tokens of this rank,
- * and after them guests. */
+/* Bytes for the rows of x in integers, first of this rank's tokens and then of guests. The rows of h reuse
+ * the same memory. */
 size_t layer_ints_size(const dsmoe_layer *layer, int64_t n_tokens, int64_t n_guests);
 
 dsmoe_routing routing_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens);
 
-/* Room for T of low-rank additions: of gate_proj and up_proj, and later of down_proj. */
+/* Space for T of low-rank additions: first of gate_proj and up_proj together, then of down_proj. */
 float *layer_t_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens);
 
 /* The longest row of any operand. */
@@ -46,15 +46,15 @@ static inline int64_t layer_longest(const dsmoe_layer_config *c)
     return moe_widest(c) > c->hidden_size ? moe_widest(c) : c->hidden_size;
 }
 
-/* Row numbers are 32 bits wide; beyond them no single batch is meant to go. */
+/* Whether the row numbers of a batch fit in 32 bits, which limits its size. */
 bool layer_batch_fits(const dsmoe_layer *layer, int64_t n_tokens);
 
-/* Complains about arguments that no pass can work with; `needed` is the workspace it takes. */
+/* Checks the arguments that every pass has. `needed` is the size of the workspace; 0: too many tokens. */
 dsmoe_status layer_check_call(const dsmoe_layer *layer, int64_t n_tokens, const void *x,
                               const void *y, const dsmoe_workspace *workspace, size_t needed,
                               dsmoe_error *error);
 
-/* Tokens that go through the layer at once in inference; ranks that share its experts agree on it. */
+/* Inference sends at most this many tokens through the layer at a time. All ranks have the same number. */
 int64_t layer_piece(const dsmoe_layer *layer);
 
 /* Workspace of inference. */
@@ -64,10 +64,10 @@ typedef struct infer_space {
     experts experts;
     travel travel;
     thread_scratch *threads;
-    float *keys; /* of the gate */
+    float *keys; /* see gate_keys_place */
     row_array h;
-    float *out; /* routed rows; shared ones go straight to y */
-    float *t;   /* of low-rank additions */
+    float *out; /* of routed rows; the shared experts write to y directly */
+    float *t;   /* T of low-rank additions */
 } infer_space;
 
 infer_space infer_space_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, int n_threads);
@@ -77,15 +77,15 @@ typedef struct train_space {
     experts experts;
     travel travel;
     thread_scratch *threads;
-    float *keys; /* of the gate */
+    float *keys; /* see gate_keys_place */
     row_array h;
-    float *out;               /* routed rows */
-    float *weight, *d_weight; /* by row */
-    float *d_topk_weight;     /* by slot */
+    float *out;               /* of routed rows */
+    float *weight, *d_weight; /* [rows] in the order of rows */
+    float *d_topk_weight;     /* [rows] in the order of slots */
     float *d_scores;          /* a row for each sequence, or for each token: see balance_gradient */
     float *d_logits;          /* [n_tokens, n_routed_experts] */
     double *balance;
-    adapter_ranges ranges; /* of low-rank additions, if the layer has some */
+    adapter_ranges ranges; /* of low-rank additions, if the layer has any */
 } train_space;
 
 train_space train_space_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, int n_threads);

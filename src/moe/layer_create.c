@@ -1,4 +1,4 @@
-/* layer_create.c - a layer over weights of any type, alone or with ranks that share its experts. */
+/* layer_create.c - creates layers with weights of any type, on one machine or shared by several ranks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ static dsmoe_status check_weights(const dsmoe_layer_config *c, const dsmoe_layer
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "weights, router or experts are missing");
     if (moe_topk_method(c) == DSMOE_TOPK_NOAUX_TC && !w->e_score_correction_bias)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "e_score_correction_bias is missing, which \"noaux_tc\" chooses by");
+                           "e_score_correction_bias is missing; \"noaux_tc\" needs it");
     for (int64_t i = 0; i < c->n_routed_experts; i++)
         if (!expert_is_complete(&w->experts[i]))
             return status_fail(error, DSMOE_ERROR_ARGUMENT, "expert %lld lacks a matrix",

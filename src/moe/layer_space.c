@@ -1,9 +1,9 @@
-/* layer_space.c - the memory of a pass: how much it takes, and where its arrays lie in it. */
+/* layer_space.c - the memory of a pass: how much it needs, and where its arrays are. */
 #include "moe/ints.h"
 #include "moe/layer.h"
 
-/* Inference goes through long inputs in pieces of this many tokens, which bounds its workspace. At
- * that length each expert's weights are reused often enough for arithmetic to be the limit. */
+/* Inference cuts long inputs into pieces of this many tokens, which bounds its workspace. That is enough
+ * tokens for each expert's weights to be reused so often that arithmetic is the limit, not reading. */
 enum { PIECE = 2048 };
 
 thread_scratch *scratch_place(arena *a, const kernels *kn, int64_t longest, size_t ints_size,
@@ -126,7 +126,7 @@ dsmoe_status layer_check_call(const dsmoe_layer *layer, int64_t n_tokens, const 
                            (long long)n_tokens);
     if (!workspace->memory || workspace->size < needed)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "the workspace has %zu bytes; %lld tokens on %d threads take %zu",
+                           "the workspace has %zu bytes; %lld tokens on %d threads need %zu",
                            workspace->memory ? workspace->size : 0, (long long)n_tokens,
                            workspace->n_threads, needed);
     return DSMOE_OK;

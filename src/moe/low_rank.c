@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-/* ---- which rows meet what -------------------------------------------------------------------- */
+/* ---- which adapters apply to a row ----------------------------------------------------------- */
 
 /* The addition of a range to a matrix, or NULL. */
 static const low_rank *addition(const adapter_range *range, matrix weight)
@@ -13,7 +13,7 @@ static const low_rank *addition(const adapter_range *range, matrix weight)
     return &a->of[weight.id];
 }
 
-/* The first of rows [row, end) whose token is not before `wanted`. */
+/* The first of rows [row, end) whose token is `wanted` or later. */
 static int64_t first_row(const int32_t *token, int64_t row, int64_t end, int64_t wanted)
 {
     if (!token) return wanted < row ? row : moe_min(wanted, end);
@@ -21,16 +21,16 @@ static int64_t first_row(const int32_t *token, int64_t row, int64_t end, int64_t
     return row;
 }
 
-/* One range after the other, with the rows of a part that it has. */
+/* Goes through the ranges, with the rows of a part that are in each. */
 typedef struct range_walk {
     const adapter_ranges *ranges;
     const adapter_range *range;
     matrix weight;
     const int32_t *token;
-    int64_t row, end; /* of the part */
-    int64_t column;   /* of T */
+    int64_t row, end; /* rows of the part */
+    int64_t column;   /* where the range's columns of T begin */
     const low_rank *low;
-    int64_t first, n_rows; /* of the range */
+    int64_t first, n_rows; /* rows of the part that are in the range */
 } range_walk;
 
 static range_walk walk_begin(const adapter_ranges *ranges, matrix weight, const int32_t *token,
@@ -40,7 +40,7 @@ static range_walk walk_begin(const adapter_ranges *ranges, matrix weight, const 
         .ranges = ranges, .weight = weight, .token = token, .row = row, .end = row + n_rows};
 }
 
-/* Ranges of the same tokens stand side by side in T. */
+/* Ranges with the same tokens have columns of T next to each other. */
 static bool walk_next(range_walk *w)
 {
     const adapter_ranges *all = w->ranges;
@@ -59,7 +59,7 @@ static bool walk_next(range_walk *w)
     }
 }
 
-/* A gemm whose sums have the order of many rows: of Y, whose columns are many. */
+/* A gemm that adds in the order of many rows: for Y, which has many columns. */
 static gemm ordered(const thread_scratch *thread)
 {
     gemm g = thread->gemm;
@@ -70,18 +70,18 @@ static gemm ordered(const thread_scratch *thread)
 /* ---- T = scale·X·Aᵀ -------------------------------------------------------------------------- */
 
 enum {
-    T_ROWS = 24, /* of a task: A has few rows, so there is little to gain from more */
-    T_ALONE = 4, /* up to so many rows of X a task has */
-    T_PART = 16, /* rows of A, so that no thread waits for another one to read all of them */
+    T_ROWS = 24, /* rows of X in a task; A has few rows, so there is little to gain from more */
+    T_ALONE = 4, /* with up to this many rows of X, a task makes only */
+    T_PART = 16, /* columns of T, so that several threads share the reading of A */
 };
 
-/* Tasks that one block of rows is cut into, along the largest rank. */
+/* Into how many tasks T_ROWS rows are cut along the columns of T. */
 static int64_t parts_of_rank(const adapter_ranges *all, int64_t n_rows)
 {
     return n_rows <= T_ALONE ? moe_parts(all->width, T_PART) : 1;
 }
 
-/* A gemm whose sums have the order of few rows: of T, whose columns are few. */
+/* A gemm that adds in the order of few rows: for T, which has few columns. */
 static gemm few_ordered(const thread_scratch *thread)
 {
     gemm g = thread->gemm;
@@ -126,7 +126,7 @@ void low_rank_begin(low_rank_work *work, thread_scratch *threads, int n_threads)
     work->n = 0;
 }
 
-/* Counts the tasks of what is wanted so far. */
+/* Counts the tasks of the batch. */
 static void cut_batch(low_rank_work *work)
 {
     work->n_tasks = 0;
@@ -145,7 +145,7 @@ float *low_rank_want(low_rank_work *work, matrix weight, rows x, int64_t n_rows,
     if (!all) return NULL;
     range_walk w = walk_begin(all, weight, token, 0, n_rows);
     if (!walk_next(&w)) return NULL;
-    if (work->n == LOW_RANK_BATCH) { /* these by themselves */
+    if (work->n == LOW_RANK_BATCH) { /* a full batch is run by itself */
         cut_batch(work);
         threads_for(work->n_threads, work->n_tasks, t_task, work);
         work->n = 0;
@@ -178,7 +178,7 @@ void low_rank_run(low_rank_work *work, int64_t n_tasks, threads_task_fn *task, v
 
 /* ---- Y += T·Bᵀ ------------------------------------------------------------------------------- */
 
-/* A task's part of B is too short for a stream to come to speed: all of it is asked for at once. */
+/* A task's part of B is too short for the processor's own prefetching to help, so all of it is prefetched. */
 static void ask(const low_rank *low, int64_t column, int64_t n_columns)
 {
     int64_t size = dtype_bytes(low->panels_type, low->rank * PANEL_COLUMNS);

@@ -1,5 +1,5 @@
-/* low_rank_backward.c - gradients of low-rank additions. Tasks are (product, rows of it), and for the gradients, whose
- * sums over all rows are never cut, (product, A or B). */
+/* low_rank_backward.c - gradients of low-rank additions. A task is some rows of a product. Gradients of A and
+ * B are sums over all rows, which are never cut: there a task is the A or the B of a product. */
 #include "moe/low_rank_backward.h"
 
 #include "base/threads.h"
@@ -10,7 +10,7 @@ bool low_rank_find(const low_rank_training *training, matrix weight, low_rank_ba
     low_rank low = training->adapter.of[weight.id];
     if (low.rank == 0) return false;
     low_rank_gradient gradient = training->gradients[weight.id];
-    low.b += weight.home_row * low.rank; /* of a matrix in parts, such as kv_a_proj */
+    low.b += weight.home_row * low.rank; /* for a part of a matrix, such as kv_a_proj */
     gradient.b += weight.home_row * low.rank;
     back->low = low;
     back->gradient = gradient;
@@ -20,7 +20,7 @@ bool low_rank_find(const low_rank_training *training, matrix weight, low_rank_ba
 typedef struct back_job {
     const low_rank_back *list;
     int64_t n;
-    int64_t n_blocks; /* of rows in the longest product */
+    int64_t n_blocks; /* GEMM_ROWS rows each, of the longest product */
     thread_scratch *threads;
 } back_job;
 
@@ -66,7 +66,7 @@ static void dt_task(void *context, int64_t task, int thread)
     g->kernels->scale(p.n_rows * low->rank, low->scale, dt);
 }
 
-/* Products without rows have the same place as those after them. */
+/* A product without rows does not count: its dx may be that of the next product. */
 static bool adds_to_same(const low_rank_back *a, const low_rank_back *b)
 {
     return a->dx == b->dx && a->n_rows > 0 && b->n_rows > 0;
@@ -109,7 +109,7 @@ static void weight_task(void *context, int64_t task, int thread)
                 rank, false);
         return;
     }
-    /* Parts of one matrix add up their gradients of A. */
+    /* The gradient of A is a sum over the parts of one matrix. */
     const float *a = of->gradient.a;
     if (of > j->list && of[-1].gradient.a == a) return;
     for (bool add = false; of < j->list + j->n && of->gradient.a == a; of++, add = true)

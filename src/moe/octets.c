@@ -1,4 +1,4 @@
-/* octets.c - weights in the order that kernels read them. */
+/* octets.c - weights in the order in which kernels read them. */
 #include "moe/octets.h"
 
 #include "base/memory.h"
@@ -7,10 +7,10 @@
 
 enum {
     TASK_OCTETS = 16,
-    ANSWER_HOLDS = 256 << 20, /* bytes of octets; asking takes a tenth of a millisecond */
+    ANSWER_HOLDS = 256 << 20, /* bytes of octets between checks, each of which takes 0.1 ms */
 };
 
-/* Of the memory that programs could have: the rest is for engines, and for the file on its way. */
+/* The share of the available memory that octets may take. The rest is for engines and pages of the file. */
 static const double largest_share = 0.85;
 
 static int64_t task_count(const octet_store *store)
@@ -35,14 +35,14 @@ octet_work octets_begin(const kernels *kn, int n_threads)
     return (octet_work){.kernels = kn, .n_threads = n_threads};
 }
 
-/* Whether the system could hold all octets and have some memory left. Those that are kept have taken
- * theirs already. */
+/* Whether all octets would fit in memory, with some left. Those that are kept are no longer available memory,
+ * so they are added to it. */
 static bool is_room_for_all(const octet_budget *b)
 {
     return (double)b->total <= largest_share * ((double)b->available() + (double)b->kept);
 }
 
-/* Sessions that come here at the same time may both ask, which does no harm. */
+/* Threads that call this at the same time may both check, which does no harm. */
 static bool take(octet_budget *b, size_t size)
 {
     if (atomic_fetch_sub(&b->holds_for, (int64_t)size) < (int64_t)size) {

@@ -1,37 +1,37 @@
-/* octets.h - weights in the order that kernels read them, kept from their second use on.
+/* octets.h - weights in the order in which kernels read them, kept after their second use.
  *
- * Rows of block types lie in a file one after the other; kernels want eight of them interleaved (see
- * block_kernels). Making that takes about as long as reading the weights a few times, so it is kept, for
- * those experts that tokens come to, and the file's own pages are given back: memory holds the weights
- * once. Not yet at the first use, which makes octets in passing: half of the time that keeping them takes
- * is the system's for new memory, and the first token should not wait for it. */
+ * A file holds rows of block types one after the other, but kernels read eight rows interleaved, an octet
+ * (see block_kernels). Making octets takes about as long as reading the weights a few times, so those of
+ * experts that are in use are kept. The pages of the file are then given back, so memory holds the weights
+ * once. The first use of a matrix does not keep its octets: half of the time to do so is the system's, for
+ * new memory, and the first token should not wait for that. */
 #ifndef DSMOE_MOE_OCTETS_H
 #define DSMOE_MOE_OCTETS_H
 
 #include "kernels/kernels.h"
 
-/* What the octets of all matrices of a model may take. Pages of a file can be dropped and read again,
- * octets cannot: so they are kept only as long as the system could hold all of them beside what it runs.
- * It is asked now and then, as it may fill up at any time. */
+/* How much memory the octets of all matrices of a model may take. The system can drop pages of a file and
+ * read them again, but it cannot drop octets. So octets are kept only while all of them would fit in memory,
+ * together with what else runs. As memory may fill up at any time, that is checked now and then. */
 typedef struct octet_budget {
     size_t total;                /* bytes of all octets */
     atomic_size_t kept;          /* bytes of those that are kept */
-    atomic_bool allowed;         /* the last answer */
-    _Atomic int64_t holds_for;   /* bytes for which that is good */
-    uint64_t (*available)(void); /* bytes that the process could have */
+    atomic_bool allowed;         /* the result of the last check */
+    _Atomic int64_t holds_for;   /* bytes that may be kept until the next check */
+    uint64_t (*available)(void); /* bytes that the process could still get */
 } octet_budget;
 
-/* The home of a matrix's octets; `home` is what the matrix points to. */
+/* The octets of one matrix. The matrix points to `home`. */
 typedef struct octet_store {
     octet_home home;
-    atomic_uint n_uses;    /* the second one makes them */
-    unsigned char *memory; /* for n_octets of them */
+    atomic_uint n_uses;    /* the second use makes the octets */
+    unsigned char *memory; /* space for n_octets octets */
     int64_t n_octets, k;
-    size_t size; /* bytes of all */
+    size_t size; /* bytes of all n_octets */
     octet_budget *budget;
 } octet_store;
 
-/* Matrices that are about to be used. */
+/* Matrices that products are about to use. */
 enum { OCTETS_BATCH = 64 };
 typedef struct octet_work {
     const kernels *kernels;
@@ -40,13 +40,13 @@ typedef struct octet_work {
     struct octet_item {
         matrix weight;
         octet_store *store;
-        int64_t first_task; /* of the batch */
+        int64_t first_task; /* among those of the batch */
     } items[OCTETS_BATCH];
 } octet_work;
 
-/* One after the other: begin, want each matrix, end. Those that have no home, whose octets are made already
- * or just now by another engine, or for which there was no memory at their second use, are left alone:
- * without octets they are only slower. */
+/* Call octets_begin, octets_want for each matrix, octets_end. A matrix is skipped if it has no home, if its
+ * octets are done or another engine is making them, or if there was no memory for them at its second use.
+ * Without kept octets it is only slower. */
 octet_work octets_begin(const kernels *kn, int n_threads);
 void octets_want(octet_work *work, matrix weight);
 void octets_end(octet_work *work);

@@ -1,7 +1,7 @@
 /* train.c - the DeepSeekMoE layer in training: forward, which keeps what backward needs.
  *
  *   y  = Σ_s w_s·FFN_{i_s}(x) + FFN_shared(x),  w from the router's scores
- *   dx = Σ_s dFFN_{i_s} + dFFN_shared + d router;  the balance losses join at the router's scores
+ *   dx = Σ_s dFFN_{i_s} + dFFN_shared + d router;  the balance losses add to the gradient of the scores
  */
 #include "base/clock.h"
 #include "base/threads.h"
@@ -9,7 +9,7 @@
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-/* All but g and u, which come last. */
+/* Everything except g and u, which come last. */
 static saved place_head(arena *a, const dsmoe_layer *layer, int64_t n_tokens)
 {
     return (saved){
@@ -73,7 +73,7 @@ train_space train_space_place(arena *a, const dsmoe_layer *layer, int64_t n_toke
     return s;
 }
 
-/* Once the space lies where it stays. */
+/* Call it when *s has its final address, since the scratch will point into it. */
 static void use_low_rank(const dsmoe_layer *layer, train_space *s)
 {
     if (layer->low_rank) scratch_adapt(s->threads, s->experts.n_threads, &s->ranges);
@@ -95,7 +95,7 @@ size_t dsmoe_layer_saved_size(const dsmoe_layer *layer, int64_t n_tokens)
     return arena_size(&measure);
 }
 
-/* The view of memory that an earlier forward laid out. */
+/* Finds the arrays in memory that an earlier forward filled. */
 static saved saved_open(const dsmoe_layer *layer, void *memory)
 {
     arena a = arena_over(memory);
@@ -120,12 +120,12 @@ static dsmoe_status check_forward(const dsmoe_layer *layer, const float *x, int6
     size_t kept = dsmoe_layer_saved_size(layer, n_tokens);
     if (!saved_memory || saved_size < kept)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "the memory for kept activations has %zu bytes; %lld tokens take %zu",
+                           "the memory for kept activations has %zu bytes; %lld tokens need %zu",
                            saved_memory ? saved_size : 0, (long long)n_tokens, kept);
     return DSMOE_OK;
 }
 
-/* Scores, choice, sorting and balance losses; whether the scores are numbers. */
+/* Scores, choice, sorting and balance losses. Fails if a score is not a finite number. */
 static dsmoe_status forward_router(const dsmoe_layer *layer, const float *x, const saved *kept,
                                    const train_space *s, dsmoe_layer_losses *losses,
                                    dsmoe_error *error)
@@ -165,7 +165,7 @@ dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, const
     use_low_rank(layer, &s);
     saved kept = saved_place(&b, layer, n_tokens);
     *kept.header = (struct saved_header){.state = SAVED_USED};
-    if (n_tokens > 0) kept.header->batch = *batch; /* sequences of nothing have no rows */
+    if (n_tokens > 0) kept.header->batch = *batch; /* without tokens the sizes stay 0 */
 
     double start = clock_seconds();
     dsmoe_status status = forward_router(layer, x, &kept, &s, losses, error);
@@ -203,12 +203,12 @@ dsmoe_status dsmoe_layer_forward_train(const dsmoe_layer *layer, const float *x,
 
 /* ---- backward ------------------------------------------------------------------------------ */
 
-/* Backward of the router's logits = x · gateᵀ: into its weight's gradient, and added to dx. */
+/* Backward of logits = x · gateᵀ: writes or adds d_gate, and adds to dx. */
 typedef struct router_job {
     const dsmoe_layer *layer;
     const float *x, *d_logits;
     int64_t n_tokens;
-    float *d_gate, *dx; /* d_gate NULL: not wanted */
+    float *d_gate, *dx; /* d_gate may be NULL: not needed */
     bool accumulate;
     thread_scratch *threads;
 } router_job;
@@ -242,7 +242,7 @@ static void router_backward(const router_job *j, int n_threads)
     threads_for(n_threads, moe_parts(j->n_tokens, GEMM_ROWS), d_tokens_task, (void *)j);
 }
 
-/* The router's share, once the gradients by the gate values are there. */
+/* The router's part of backward. It needs the gradients of the gate values. */
 static void backward_router(const dsmoe_layer *layer, const float *x, const saved *kept,
                             const train_space *s, float *d_gate, float *dx, bool accumulate)
 {
@@ -278,7 +278,7 @@ dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const floa
     size_t needed = dsmoe_layer_train_workspace_size(layer, n_tokens, n_threads);
     STATUS_TRY(layer_check_call(layer, n_tokens, x, dx, workspace, needed, error));
     if (n_tokens > 0 && !dy) return status_fail(error, DSMOE_ERROR_ARGUMENT, "no dy given");
-    if (n_tokens == 0) x = dy = dx = workspace->memory; /* not read, but counted from: no NULL */
+    if (n_tokens == 0) x = dy = dx = workspace->memory; /* never read, but must not be NULL */
     kept.header->state = SAVED_USED;
 
     arena a = arena_over(workspace->memory);

@@ -4,25 +4,25 @@
 
 #include "moe/moe.h"
 
-/* Seconds that parts of a layer took. */
+/* Seconds spent in parts of a layer. */
 typedef struct layer_times {
     double router;  /* scores, choice, sorting and balance losses */
-    double sending; /* rows to and from other ranks, as far as nothing was computed meanwhile */
-    double waiting; /* for the other ranks to be as far as this one */
+    double sending; /* rows to and from other ranks, while nothing was computed */
+    double waiting; /* for the other ranks to catch up */
 } layer_times;
 
-/* What a training batch looks like to the balance losses. */
+/* A training batch, as the balance losses see it. */
 typedef struct layer_batch {
     int64_t n_sequences, sequence_length;
-    /* As dsmoe_batch has them, to stay until backward; NULL: each sequence is one conversation. */
+    /* As in dsmoe_batch. They must stay until backward. NULL: each sequence is one conversation. */
     const int32_t *positions;
-    /* With positions: what sums over tokens are divided by; 0: the number of tokens without padding. */
+    /* With positions: what sums over tokens are divided by. 0: the number of tokens that are not padding. */
     double n_tokens;
 } layer_batch;
 
-/* dsmoe_layer_forward_train of such a batch, and dsmoe_layer_backward; both add to *times. Weights may have any type:
- * gradients are made of those that have a place for them, which must be float32, and of low-rank additions. `again`:
- * forward is run once more for what it keeps alone; y may then be anything. */
+/* dsmoe_layer_forward_train for such a batch, and dsmoe_layer_backward. Both add to *times. Weights may have
+ * any type. Gradients are computed for the weights that have a place for them, which must be float32, and for
+ * low-rank additions. With `again`, forward runs a second time only to fill `saved`; y is then undefined. */
 dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, const layer_batch *batch,
                                  float *y, void *saved, size_t saved_size,
                                  dsmoe_layer_losses *losses, const dsmoe_workspace *workspace,
@@ -32,8 +32,8 @@ dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const floa
                             const dsmoe_workspace *workspace, layer_times *times,
                             dsmoe_error *error);
 
-/* Of the memory that forward fills, aligned to a cache line, this is the routing; after it come floats alone, the hidden
- * numbers of experts. */
+/* Bytes at the beginning of `saved` (aligned to a cache line) that hold the routing. After them come only
+ * floats, the experts' g and u. */
 size_t layer_saved_head(const dsmoe_layer *layer, int64_t n_tokens);
 
 #endif

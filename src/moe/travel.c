@@ -1,4 +1,4 @@
-/* travel.c - the experts of a layer over the rows of one unit, wherever they are held. */
+/* travel.c - runs the experts of a layer over the rows of one unit, whichever rank holds them. */
 #include "moe/travel.h"
 
 #include <string.h>
@@ -11,16 +11,18 @@ enum { TOKENS_PER_TASK = 16 };
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-/* A rank whose experts are chosen as often as others' gets n_tokens·k rows less its own. Half as many again as
- * that travel in one round; and a single unit fits always, even if all its rows go to the same rank. */
+/* If all experts are chosen equally often, a rank receives most_tokens·k rows, less those of its own tokens.
+ * With half as many again, most loads need one round only. A single unit always fits, even if all its rows go
+ * to one rank. */
 int64_t travel_capacity(const dsmoe_layer *layer, int64_t most_tokens)
 {
     int64_t n_rows = most_tokens * layer->config.num_experts_per_tok;
     return n_rows + n_rows / 2;
 }
 
-/* Its own rows and those of others are n_tokens·k together, if all are chosen alike. What is beyond this is
- * computed again in backward. Every layer keeps its own, so room is dearer here. */
+/* If all experts are chosen equally often, a rank has most_tokens·k rows, guests included. Backward computes
+ * g and u again for units that do not fit. Every layer needs this memory at the same time, so the margin is
+ * smaller than above. */
 int64_t travel_kept_rows(const dsmoe_layer *layer)
 {
     int64_t n_rows = layer->most_tokens * layer->config.num_experts_per_tok;
@@ -47,13 +49,13 @@ size_t travel_parcel_size(const dsmoe_layer *layer, int64_t n_tokens, int64_t n_
     return parcel_place(&measure, layer->config.hidden_size, n_tokens, n_rows, backward).bytes.size;
 }
 
-/* Memory for parcels to or from all ranks, so many rows of so many tokens together. */
+/* Memory for the parcels to or from all ranks, which together have n_tokens tokens and n_rows rows. */
 static char *parcels_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, int64_t n_rows,
                            bool backward)
 {
     arena parcels = arena_over(NULL);
     parcel_place(&parcels, layer->config.hidden_size, n_tokens, n_rows, backward);
-    for (int i = 0; i < layer->peers->size; i++) /* what each may waste: its last lines */
+    for (int i = 0; i < layer->peers->size; i++) /* each may leave parts of cache lines unused */
         parcel_place(&parcels, 1, 1, 1, backward);
     a->overflow = a->overflow || parcels.overflow;
     return arena_take(a, 1, arena_size(&parcels));
@@ -105,9 +107,9 @@ travel travel_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, int64_
     return t;
 }
 
-/* ---- what leaves --------------------------------------------------------------------------- */
+/* ---- sending ------------------------------------------------------------------------------- */
 
-/* Which tokens go to each rank, in the order in which its rows name them first. */
+/* Lists the tokens for each rank, in the order in which they first occur in its rows. */
 static void list_tokens(const travel *t, const dispatch *d, int64_t n_tokens)
 {
     const dsmoe_peers *peers = t->wave.peers;
@@ -167,7 +169,7 @@ static void pack_task(void *context, int64_t task, int thread)
     }
 }
 
-/* The unit's own rows into parcels. */
+/* Copies this rank's rows for other ranks into parcels. */
 static void pack(const travel *t, const unit_pass *p)
 {
     const wave *w = &t->wave;
@@ -190,7 +192,7 @@ static void pack(const travel *t, const unit_pass *p)
 
 static bool is_in(unit_range round, int unit) { return round.first <= unit && unit < round.end; }
 
-/* Room for the parcels of a round. */
+/* Places the parcels that will arrive in this round. */
 static void expect(const travel *t, const unit_pass *p, unit_range round)
 {
     const wave *w = &t->wave;
@@ -230,7 +232,8 @@ static dsmoe_status begin_leaving(travel *t, const unit_pass *p, unit_range roun
     return begin_exchange(t, start, error);
 }
 
-/* Results, `width` numbers a row, go from where this rank has the guests' to where their ranks have theirs. */
+/* Begins to send back results of `width` numbers a row: from `guests` on this rank to `home` on the rank of
+ * each guest. */
 static dsmoe_status begin_return(travel *t, unit_range round, float *guests, float *home,
                                  int64_t width, dsmoe_error *error)
 {
@@ -261,7 +264,8 @@ static dsmoe_status arrive(travel *t, dsmoe_error *error)
 
 /* ---- guests -------------------------------------------------------------------------------- */
 
-/* Which units' g and u have room after those of this rank's own rows; the same in forward and backward. */
+/* Decides for which units g and u are kept, after those of this rank's own rows. Forward and backward decide
+ * the same. */
 static void place_kept(const travel *t, const unit_pass *p)
 {
     const wave *w = &t->wave;
@@ -304,7 +308,7 @@ static group guest_group(const travel *t, const unit_pass *p, int unit, int64_t 
     return g;
 }
 
-/* Which units of a round have a group for each expert. */
+/* Whether a unit gets groups in a list of experts. */
 typedef bool unit_choice(const travel *t, int unit);
 
 static bool is_guest(const travel *t, int unit) { return unit != t->wave.peers->rank; }
@@ -314,8 +318,9 @@ static bool is_not_kept(const travel *t, int unit)
     return is_guest(t, unit) && t->kept_row[unit] < 0;
 }
 
-/* A unit without tokens adds nothing to gradients, not even zeros; but one that has no rows for an expert does, as
- * on a machine alone. Where no rank has tokens, the first unit's zeros are all there is. */
+/* Whether a unit adds to the gradients. A unit without tokens adds nothing, not even zeros. A unit with
+ * tokens but without rows for an expert does add zeros, as on a single machine. If no rank has tokens, unit 0
+ * alone adds zeros. */
 static bool is_there(const travel *t, int unit)
 {
     bool any = false;
@@ -323,7 +328,7 @@ static bool is_there(const travel *t, int unit)
     return wave_tokens(&t->wave, unit) > 0 || (unit == 0 && !any);
 }
 
-/* Expert by expert, and for each the units in their order, as gradients are added up. */
+/* Lists groups by expert, and for each expert by unit: the order in which gradients are added. */
 static experts *assign(travel *t, const unit_pass *p, unit_range round, unit_choice *choose)
 {
     experts *e = &t->experts;
@@ -397,7 +402,7 @@ dsmoe_status travel_forward(travel *t, const unit_pass *p, dsmoe_error *error)
 
 /* ---- backward ------------------------------------------------------------------------------ */
 
-/* Whether gradients hold units of this wave already, as a round begins. */
+/* Whether units of earlier rounds of this wave have added to the gradients. */
 static bool has_begun(const travel *t, unit_range round)
 {
     for (int unit = 0; unit < round.first; unit++)

@@ -1,11 +1,12 @@
-/* wave.c - what ranks that share the experts of a layer know of each other before rows travel. */
+/* wave.c - what ranks that share the experts of a layer tell each other before rows travel. */
 #include "moe/wave.h"
 
 #include <string.h>
 
 #include "peers/peers.h"
 
-/* A rank's row: these, then the tokens that it sends to each rank, then the offsets of its dispatch. */
+/* A rank's report: status, tokens, has_more, the number of tokens it sends to each rank, its
+ * dispatch.offsets. */
 enum { STATUS, TOKENS, HAS_MORE, SENT };
 
 static int64_t row_size(int n_ranks, int64_t n_experts) { return SENT + n_ranks + n_experts + 1; }
@@ -97,7 +98,7 @@ bool wave_has_more(const wave *w)
     return false;
 }
 
-/* Adds a unit's rows to the load of all ranks but its own; false if that is too much for one of them. */
+/* Adds a unit's rows to the load of all other ranks; false if that is too much for one of them. */
 static bool add_unit(const wave *w, int unit)
 {
     bool fits = true;
@@ -114,7 +115,7 @@ bool wave_next_round(const wave *w, unit_range *last)
     if (last->end == n_ranks) return false;
     for (int rank = 0; rank < n_ranks; rank++) w->load[rank] = 0;
     *last = (unit_range){last->end, last->end};
-    /* One unit always fits: capacity is not less than all its rows. */
+    /* One unit always fits, since capacity is at least all its rows. */
     while (last->end < n_ranks && add_unit(w, last->end)) last->end++;
     return true;
 }

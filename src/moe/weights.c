@@ -40,7 +40,7 @@ static dsmoe_layer_weights *place_weights(arena *a, const dsmoe_layer_config *c)
     return w;
 }
 
-/* The layout begins with the struct itself, so that its address is the allocation's. */
+/* The struct comes first in the layout, so its address is that of the allocation. */
 dsmoe_status dsmoe_layer_weights_create(const dsmoe_layer_config *config,
                                         dsmoe_layer_weights **weights, dsmoe_error *error)
 {
@@ -69,7 +69,7 @@ typedef struct init_job {
     float *out;
     int64_t n;
     uint64_t seed, stream;
-    float deviation; /* of a normal, or 0 for a uniform in ±bound */
+    float deviation; /* of a normal distribution; 0: uniform in ±bound instead */
     float bound;
 } init_job;
 
@@ -109,14 +109,14 @@ dsmoe_status dsmoe_layer_weights_init(const dsmoe_layer_config *config,
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no weights or no threads given");
     if (!(initializer_range >= 0.0f) || !isfinite(initializer_range))
         return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "initializer_range is %g; it must be a finite number from 0 up",
+                           "initializer_range is %g; it must be a finite number, 0 or more",
                            (double)initializer_range);
     int64_t hidden = config->hidden_size, n_experts = config->n_routed_experts;
     float bound = (float)(1.0 / sqrt((double)hidden));
     init_matrix(weights->gate, n_experts * hidden, 0.0f, bound, seed, 0, n_threads);
     if (weights->e_score_correction_bias)
         memset(weights->e_score_correction_bias, 0, (size_t)n_experts * sizeof(float));
-    /* Stream numbers depend on the expert alone: adding experts leaves the others as they were. */
+    /* Stream numbers depend on the expert only, so adding experts does not change the others. */
     int64_t size = hidden * config->moe_intermediate_size;
     for (int64_t e = 0; e < n_experts; e++)
         init_expert(&weights->experts[e], size, initializer_range, seed, 4 + 3 * (uint64_t)e,

@@ -1,5 +1,5 @@
-/* handshake.c - whether ranks fit together: each shows a card, and all compare all of them with that of rank 0, so
- * that all come to the same end. */
+/* handshake.c - whether ranks fit together: each rank sends a card to all others, and every rank compares
+ * all cards with rank 0's, so that all ranks reach the same result. */
 #include "peers/handshake.h"
 
 #include <float.h>
@@ -37,8 +37,8 @@ static double call_function(int function, double x)
     }
 }
 
-/* Libraries differ in the last bit of one result in some hundreds, so there are many of them. The arguments lie in
- * (0, 1) and are exact, as powers of two divide them. */
+/* Libraries differ in the last bit of one result in some hundreds, so many results are hashed. The
+ * arguments are in (0, 1) and exact, because they are divided by powers of two. */
 static uint64_t hash_function(int function)
 {
     enum { N_RESULTS = 4096, BITS = 30 };
@@ -75,7 +75,7 @@ static void describe_layout(char *out, size_t size)
 
 void handshake_make_card(const char *host, const handshake_facts *facts, handshake_card *card)
 {
-    memset(card, 0, sizeof *card); /* it travels as bytes */
+    memset(card, 0, sizeof *card); /* it is sent as bytes */
     snprintf(card->version, sizeof card->version, "%s", DSMOE_VERSION);
     snprintf(card->host, sizeof card->host, "%s", host);
     describe_layout(card->layout, sizeof card->layout);
@@ -98,7 +98,7 @@ static bool has_kernels(const handshake_card *card, const char *name, size_t len
     return false;
 }
 
-/* The strongest set that all ranks have; every machine has the weakest. */
+/* The strongest set that all ranks have; every machine has the weakest one. */
 static void find_common_kernels(const handshake_card *cards, int n_cards, char *out, size_t size)
 {
     const char *at = cards[0].all_kernels;
@@ -122,7 +122,7 @@ static void list_differing_functions(const handshake_card *a, const handshake_ca
                                      function_names[i]);
 }
 
-/* Rank i against rank 0. */
+/* Compares rank i with rank 0. */
 static dsmoe_status compare(const handshake_card *cards, int n_cards, int i, dsmoe_error *error)
 {
     const handshake_card *a = &cards[0], *b = &cards[i];
@@ -148,7 +148,7 @@ static dsmoe_status compare(const handshake_card *cards, int n_cards, int i, dsm
         char names[64];
         list_differing_functions(a, b, names, sizeof names);
         return status_fail(error, DSMOE_ERROR_PEER,
-                           "the math library of rank %d on %s (%s) has other last bits than that "
+                           "the math library of rank %d on %s (%s) rounds differently from that "
                            "of rank 0 on %s (%s), in %s: use machines with the same C library and "
                            "the same kind of processor",
                            i, b->host, b->library, a->host, a->library, names);
@@ -162,7 +162,7 @@ static dsmoe_status compare(const handshake_card *cards, int n_cards, int i, dsm
     return DSMOE_OK;
 }
 
-/* Words of another version may have no end. */
+/* Another version's strings may have no terminating NUL. */
 static void end_words(handshake_card *card)
 {
     char *const words[] = {card->version, card->host,        card->layout,
@@ -178,7 +178,7 @@ dsmoe_status handshake_compare(const dsmoe_peers *p, const handshake_card *mine,
     dsmoe_bytes *parts = calloc((size_t)p->size, sizeof *parts);
     dsmoe_status status = DSMOE_OK;
     if (!cards || !parts)
-        status = status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for what %d ranks say",
+        status = status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory to compare %d ranks",
                              p->size);
     status = peers_agree(p, status, error);
     if (status != DSMOE_OK) goto end;

@@ -1,32 +1,32 @@
-/* handshake.h - whether ranks fit together. Results are the same bits for any number of ranks only if all of them
- * compute alike: the same version, kernel set, layout of numbers and math library, and the same settings. */
+/* handshake.h - whether ranks fit together. Results have the same bits for any number of ranks only if all
+ * ranks compute alike: with the same version, kernel set, number layout, math library and settings. */
 #ifndef DSMOE_PEERS_HANDSHAKE_H
 #define DSMOE_PEERS_HANDSHAKE_H
 
 #include "base/status.h"
 
-/* What the caller knows. */
+/* What the caller knows about this rank. */
 typedef struct handshake_facts {
-    const char *kernels; /* the name of the set in use */
-    const char *
-        all_kernels; /* the names of all that this machine has, weakest first, a blank between them */
-    uint64_t settings; /* a hash of all that the caller's work depends on */
+    const char *kernels;     /* the name of the set in use */
+    const char *all_kernels; /* all sets of this machine, weakest first, with blanks between */
+    uint64_t settings;       /* a hash of everything that the caller's work depends on */
 } handshake_facts;
 
-/* Every rank calls it, first of all. If they do not fit, every rank gets DSMOE_ERROR_PEER with the same line, which
- * names a rank, its machine, what differs, and what to do. */
+/* Every rank calls this before anything else. If ranks do not fit together, every rank gets
+ * DSMOE_ERROR_PEER with the same line. The line names a rank, its machine, what differs, and what to do. */
 dsmoe_status peers_handshake(const dsmoe_peers *p, const handshake_facts *facts,
                              dsmoe_error *error);
 
-/* ---- what ranks show each other ------------------------------------------------------------------ */
+/* ---- the card that ranks exchange ---------------------------------------------------------------- */
 
-/* exp, expf, log, logf, log2, pow, sin and cos: those the library uses whose last bits are the maker's choice. */
+/* exp, expf, log, logf, log2, pow, sin and cos: the functions used here whose last bits differ between C
+ * libraries. */
 enum { HANDSHAKE_FUNCTIONS = 8, HANDSHAKE_CARD = 1024 };
 
-/* Versions to come may change all but the size and the first two. */
+/* Later versions may change everything except the size and the first two members. */
 typedef struct handshake_card {
     char version[64], host[128];
-    char layout[64]; /* byte order and sizes: numbers below mean something only if it is the same */
+    char layout[64]; /* byte order and sizes: numbers are comparable only if it is the same */
     char kernels[32], all_kernels[128];
     char library[64];                   /* the C library, for messages */
     uint64_t math[HANDSHAKE_FUNCTIONS]; /* hashes of results */

@@ -1,10 +1,11 @@
 /* mpi.c - ranks joined by MPI: the table of functions over messages from one rank to another.
  *
- * No collective of MPI is used, for two reasons: parts lie anywhere, are of any size and must not be added up; and
- * ranks that are out of step must notice it, where collectives would wait for ever. So what a rank sends another begins
- * with a head: the kind of call, its number and its size. All heads have one size, as a message that is longer than the
- * receiver's memory for it is not safe in every MPI. What fits travels in the head, the rest after it, in pieces, once the
- * receiver has seen that the head is the right one. */
+ * MPI's collectives are not used, for two reasons. Parts can be anywhere in memory, have any size, and
+ * must not be added up. And ranks that are out of step must notice it, where collectives would wait for
+ * ever. So all that one rank sends another begins with a head: the kind of call, its number and its size.
+ * All heads have one size, because a message longer than the receiver's memory for it is not safe in every
+ * MPI. Small data is sent inside the head. Larger data follows in pieces, after the receiver has checked
+ * the head. */
 #include "peers/mpi.h"
 
 #include <assert.h>
@@ -19,27 +20,27 @@
 #include "peers/watch.h"
 
 #ifndef PEERS_PIECE
-#define PEERS_PIECE (1 << 30) /* bytes: counts are int. Tests take less. */
+#define PEERS_PIECE (1 << 30) /* bytes: counts are int. Tests use less. */
 #endif
 
 enum call_kind { AGREE = 1, BROADCAST, GATHER, EXCHANGE, CLOSE };
 static const char *const kind_names[] = {"?", "agree", "broadcast", "gather", "exchange", "close"};
-enum { RECEIVE, SEND }; /* flow i of a direction is that with rank i: flows[direction * size + i] */
+enum { RECEIVE, SEND }; /* the flow with rank i is flows[direction * size + i] */
 enum { HEAD_TAG, PIECE_TAG, SIGN_TAG };
-enum { NOBODY = -1 }; /* who is silent, in a sign of life */
+enum { NOBODY = -1 }; /* in a sign of life: no rank is silent */
 
 /* The first message of a flow. */
 enum { SMALL = 2048 - 3 * 8 };
 typedef struct head {
     uint64_t kind, number, size;
-    unsigned char bytes[SMALL]; /* all of them, if they are few enough */
+    unsigned char bytes[SMALL]; /* the whole data, if it fits */
 } head;
 
 /* One direction between this rank and another. */
 typedef struct flow {
     head head;
     bool is_headed;    /* the head has arrived */
-    unsigned char *at; /* what comes next */
+    unsigned char *at; /* the next bytes to send or receive */
     size_t left;
 } flow;
 
@@ -47,32 +48,32 @@ typedef struct mpi_table {
     MPI_Comm ranks;
     int rank, size;
     char (*hosts)[MPI_MAX_PROCESSOR_NAME];
-    dsmoe_bytes *parts; /* [size], for gathering in here */
-    flow *flows;        /* [2 * size], and so are the next three */
+    dsmoe_bytes *parts; /* [size], for gathering inside this file */
+    flow *flows;        /* [2 * size], as the next three */
     MPI_Request *requests;
     int *done;
     MPI_Status *statuses;
-    int n_due;           /* flows that are not at their end */
-    enum call_kind kind; /* of the call at work; 0: none */
-    uint64_t call;       /* its number */
-    dsmoe_error lost;    /* status OK as long as all is well */
+    int n_due;           /* unfinished flows */
+    enum call_kind kind; /* of the current call; 0: none */
+    uint64_t call;       /* the number of the current call */
+    dsmoe_error lost;    /* the first failure; status OK: none */
     watch watch;
-    double *heard; /* [size], of the watch */
-    int silent;    /* the rank that this one has lost patience with, which it tells the others */
-    MPI_Request *signs; /* [size], of life, on their way */
-    int64_t *n_signs; /* [3 * size]: heard of each rank, sent to it, and what it tells at the end */
+    double *heard;      /* [size], used by `watch` */
+    int silent;         /* the rank that this one gave up on, as told to the others */
+    MPI_Request *signs; /* [size], signs of life being sent */
+    int64_t *n_signs;   /* [3 * size]: received from each, sent to each, sent by each in all */
 } mpi_table;
 
-/* ---- what can go wrong ----------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
-/* `peer` is the other rank, or this one where no other is to blame. */
+/* `peer` is the other rank, or this rank if no other rank is to blame. */
 static void lose(mpi_table *t, int code, int peer)
 {
     char text[MPI_MAX_ERROR_STRING], with[64 + MPI_MAX_PROCESSOR_NAME] = "";
     int length;
-    if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) strcpy(text, "no more is known");
+    if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) strcpy(text, "no details are known");
     if (peer != t->rank) snprintf(with, sizeof with, " and rank %d on %s", peer, t->hosts[peer]);
-    status_fail(&t->lost, DSMOE_ERROR_PEER, "MPI fails rank %d on %s%s: %s", t->rank,
+    status_fail(&t->lost, DSMOE_ERROR_PEER, "MPI failed for rank %d on %s%s: %s", t->rank,
                 t->hosts[t->rank], with, text);
 }
 
@@ -80,8 +81,8 @@ static void lose_step(mpi_table *t, int peer, const head *theirs, size_t size)
 {
     if (theirs->kind == CLOSE)
         status_fail(&t->lost, DSMOE_ERROR_PEER,
-                    "rank %d on %s has ended while rank %d on %s still works", peer, t->hosts[peer],
-                    t->rank, t->hosts[t->rank]);
+                    "rank %d on %s has ended while rank %d on %s is still working", peer,
+                    t->hosts[peer], t->rank, t->hosts[t->rank]);
     else
         status_fail(&t->lost, DSMOE_ERROR_PEER,
                     "rank %d on %s is out of step: it sends %s %" PRIu64 " of %" PRIu64
@@ -122,8 +123,8 @@ static void start_message(mpi_table *t, int slot)
     if (code != MPI_SUCCESS) lose(t, code, peer);
 }
 
-/* Nothing is sent where there is nothing to send: if only one of the two thinks so, the next head that comes is not the one
- * that is expected. */
+/* Empty data is not sent. If only one of the two ranks expects empty data, the next head that arrives is
+ * not the expected one. */
 static void add_flow(mpi_table *t, int direction, int peer, void *bytes, size_t size)
 {
     int slot = direction * t->size + peer;
@@ -142,7 +143,7 @@ static void add_flow(mpi_table *t, int direction, int peer, void *bytes, size_t 
     start_message(t, slot);
 }
 
-/* Goes past `n` bytes, to the next message or to the end. */
+/* Moves `n` bytes on: starts the next message, or ends the flow. */
 static void advance(mpi_table *t, int slot, size_t n)
 {
     flow *f = &t->flows[slot];
@@ -155,7 +156,7 @@ static void advance(mpi_table *t, int slot, size_t n)
         t->n_due--;
 }
 
-/* Whether the head that has come is the one that this rank expects. */
+/* Whether the head that has arrived is the one that this rank expects. */
 static bool is_right(const mpi_table *t, const flow *f, const MPI_Status *status)
 {
     const head *h = &f->head;
@@ -184,7 +185,7 @@ static void finish_message(mpi_table *t, int slot, const MPI_Status *status, int
     }
 }
 
-/* Goes on with messages that have arrived or left; waits for one if it `waits`. False if there was none. */
+/* Continues flows whose messages have arrived or left; waits for one if `waits`. False if there was none. */
 static bool move(mpi_table *t, bool waits)
 {
     int n_done = 0, n = 2 * t->size;
@@ -203,7 +204,8 @@ static bool move(mpi_table *t, bool waits)
 
 /* ---- signs of life ----------------------------------------------------------------------------- */
 
-/* To one rank, unless what was sent before is still on its way: that this rank lives, or who does not. */
+/* Tells one rank that this rank lives, or which rank is silent, unless the previous sign to it is still
+ * being sent. */
 static void send_sign(mpi_table *t, int peer, const int *sign)
 {
     int is_gone = 1;
@@ -214,7 +216,7 @@ static void send_sign(mpi_table *t, int peer, const int *sign)
     t->n_signs[SEND * t->size + peer]++;
 }
 
-/* To every other rank, from time to time. */
+/* Sends a sign to every other rank from time to time. */
 static void show_life(mpi_table *t)
 {
     static const int alive = NOBODY;
@@ -227,13 +229,13 @@ static void blame(mpi_table *t, int silent, int waiting)
 {
     status_fail(&t->lost, DSMOE_ERROR_PEER,
                 "rank %d on %s has given no sign of life for %g seconds, and rank %d on %s waits "
-                "for it: its process may be stopped, or wait for a disk; --peer-timeout sets how "
-                "long to wait",
+                "for it: its process may be stopped, or waiting for a disk; --peer-timeout sets "
+                "how long to wait",
                 silent, t->hosts[silent], t->watch.patience, waiting, t->hosts[waiting]);
 }
 
-/* This rank waits for `silent` in vain. Others may wait for this one, which falls silent now: they are told of the right
- * one while it still moves messages. */
+/* This rank gives up waiting for `silent`. Others may wait for this rank, which now falls silent too, so
+ * it names the silent rank to them while it still moves messages. */
 static void give_up(mpi_table *t, int silent)
 {
     enum { LOOKS = 100 };
@@ -275,7 +277,8 @@ static bool awaits(const mpi_table *t, int peer)
            t->requests[SEND * t->size + peer] != MPI_REQUEST_NULL;
 }
 
-/* While this rank waits for others: its own signs, theirs, and whether there are any. */
+/* While this rank waits for others: sends its own signs, receives theirs, and checks whether a rank is
+ * silent. */
 static void watch_over(mpi_table *t)
 {
     if (t->watch.patience <= 0) return;
@@ -297,9 +300,9 @@ static dsmoe_status begin(mpi_table *t, enum call_kind kind, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* Waiting inside MPI would keep a processor busy, which ranks and threads beside this one may need: rank 0 may write a
- * checkpoint meanwhile. So a rank looks for a while, as most waits are short, and then sleeps between looks. A simulator's
- * clock, however, moves inside MPI alone. */
+/* Waiting inside MPI would keep a processor busy that other ranks and threads may need: rank 0 may be
+ * writing a checkpoint. So a rank polls for a while, as most waits are short, and then sleeps between
+ * polls. A simulator's clock, however, advances inside MPI only. */
 static void drain(mpi_table *t)
 {
     enum { LOOKS = 1000 };
@@ -327,10 +330,10 @@ static dsmoe_status finish(mpi_table *t, dsmoe_error *error)
     return t->lost.status == DSMOE_OK ? DSMOE_OK : failure(t, error);
 }
 
-/* Each rank goes on to send to the one after it, so that not all send to the same rank at once. */
+/* Each rank starts with the rank after it, so that not all send to the same rank at once. */
 static int nth_peer(const mpi_table *t, int n) { return (t->rank + n) % t->size; }
 
-/* The largest number goes twice as far each round; after so many that 2^rounds >= size it has reached all. */
+/* The largest number reaches twice as many ranks each round, until it has reached all. */
 static dsmoe_status spread_largest(mpi_table *t, enum call_kind kind, int64_t *number,
                                    dsmoe_error *error)
 {
@@ -371,8 +374,8 @@ static dsmoe_status mpi_gather(void *context, const dsmoe_bytes *parts, dsmoe_er
     return finish(t, error);
 }
 
-/* What is large travels in slices, one for each rank, who passes it on to the others: the root sends everything twice,
- * not once for each rank. */
+/* Large data is sent in slices, one for each rank, which passes its slice on to the others. So the root
+ * sends everything twice, not once for each rank. */
 static void broadcast_slices(mpi_table *t, int root, unsigned char *bytes, size_t size)
 {
     size_t n = (size_t)t->size;
@@ -394,7 +397,7 @@ static void broadcast_slices(mpi_table *t, int root, unsigned char *bytes, size_
 static dsmoe_status mpi_broadcast(void *context, int root, void *bytes, size_t size,
                                   dsmoe_error *error)
 {
-    enum { SMALL_SLICE = 4096 }; /* bytes, where the time is that of messages whatever their size */
+    enum { SMALL_SLICE = 4096 }; /* bytes, below which size does not matter for time */
     mpi_table *t = context;
     STATUS_TRY(begin(t, BROADCAST, error));
     if (size / (size_t)t->size >= SMALL_SLICE)
@@ -429,7 +432,7 @@ static dsmoe_status mpi_exchange_end(void *context, dsmoe_error *error)
     return finish(t, error);
 }
 
-/* What fails here exchange_end tells. */
+/* exchange_end reports a failure that happens here. */
 static void mpi_poll(void *context)
 {
     mpi_table *t = context;
@@ -481,7 +484,7 @@ static mpi_table *make_table(int rank, int size)
     return t;
 }
 
-/* Every rank knows the machine of every other, for messages. */
+/* Every rank learns the machine names of all others, for messages. */
 static dsmoe_status learn_hosts(mpi_table *t, dsmoe_error *error)
 {
     int length;
@@ -490,7 +493,7 @@ static dsmoe_status learn_hosts(mpi_table *t, dsmoe_error *error)
     return mpi_gather(t, t->parts, error);
 }
 
-/* All ranks wait alike: as rank 0 says. */
+/* All ranks use rank 0's patience. */
 static dsmoe_status mpi_watch(void *context, double patience, dsmoe_error *error)
 {
     mpi_table *t = context;
@@ -499,11 +502,11 @@ static dsmoe_status mpi_watch(void *context, double patience, dsmoe_error *error
     return DSMOE_OK;
 }
 
-/* No message may be left when MPI ends. All ranks are at their end, and no more signs are sent: each tells how many
- * there were, and hears those that it has not heard yet. */
+/* No message may be pending when MPI ends. All ranks have finished and send no more signs. Each tells the
+ * others how many it sent, and receives the signs that have not arrived yet. */
 static dsmoe_status hear_last_signs(mpi_table *t, dsmoe_error *error)
 {
-    int64_t *told = t->n_signs + 2 * t->size; /* 0 of itself */
+    int64_t *told = t->n_signs + 2 * t->size; /* 0 for itself */
     t->watch.patience = 0;
     STATUS_TRY(begin(t, CLOSE, error));
     for (int i = 0; i < t->size; i++) {
@@ -537,9 +540,10 @@ static void mpi_abort(void *context, int exit_code)
     abort();
 }
 
-/* Two ranks send each other megabytes at the same time. Open MPI by default hands a large message to TCP whole, and what
- * its receiver answers to the other's question, whether that may begin, then waits for its end: so each direction of a cable
- * stands still while the other is used. Between fragments the answer finds its way. Who sets it otherwise is heard. */
+/* Two ranks send each other megabytes at the same time. By default Open MPI gives TCP a large message as a
+ * whole. The reply with which a rank allows the other's message to begin then waits until its own message
+ * has been sent, so each direction of a cable is idle while the other is used. With fragments the reply is
+ * sent between them. A value that the user has set is kept. */
 static void let_answers_pass(void)
 {
     setenv("OMPI_MCA_btl_tcp_rdma_pipeline_frag_size", "262144", 0);
@@ -550,18 +554,18 @@ dsmoe_status dsmoe_mpi_open(const char *version, mpi_peers *out, dsmoe_error *er
     int level, rank, size;
     if (strcmp(version, DSMOE_VERSION))
         return status_fail(error, DSMOE_ERROR_PEER,
-                           "the plugin for MPI is of version %s, the command of %s", DSMOE_VERSION,
-                           version);
+                           "the MPI plugin has version %s, but the command has version %s",
+                           DSMOE_VERSION, version);
     let_answers_pass();
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
-        return status_fail(error, DSMOE_ERROR_PEER, "MPI does not start");
+        return status_fail(error, DSMOE_ERROR_PEER, "MPI could not be started");
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     mpi_table *t = make_table(rank, size);
-    if (!t) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for %d ranks", size);
+    if (!t) return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for %d ranks", size);
     if (MPI_Comm_dup(MPI_COMM_WORLD, &t->ranks) != MPI_SUCCESS) {
         free_table(t);
-        return status_fail(error, DSMOE_ERROR_PEER, "MPI does not join %d ranks", size);
+        return status_fail(error, DSMOE_ERROR_PEER, "MPI could not join %d ranks", size);
     }
     MPI_Comm_set_errhandler(t->ranks, MPI_ERRORS_RETURN);
     *out = (mpi_peers){.table = {.rank = rank,

@@ -1,9 +1,9 @@
-/* peers.c - the table of functions that joins several ranks, called with care. */
+/* peers.c - calls of dsmoe_peers, the table of functions that joins several ranks. */
 #include "peers/peers.h"
 
 #include "base/pulse.h"
 
-static _Thread_local pulse_call outside; /* of an exchange */
+static _Thread_local pulse_call outside; /* the pulse to restore after an exchange */
 
 dsmoe_status peers_agree(const dsmoe_peers *p, dsmoe_status mine, dsmoe_error *error)
 {

@@ -1,5 +1,6 @@
-/* processors.c - ranks that share a machine share its processors. mpirun binds each of two ranks to one core unless it
- * is told not to, which leaves a rank one thread and the machine idle: without a warning no one would see it. */
+/* processors.c - ranks that share a machine share its processors. By default mpirun binds each of two
+ * ranks to one core. A rank then has one thread and most of the machine is idle, which goes unnoticed
+ * without a warning. */
 #include "peers/processors.h"
 
 #include <sched.h>
@@ -10,7 +11,7 @@
 #include "base/threads.h"
 #include "peers/peers.h"
 
-/* Asking for all processors shows which ones the system would allow, whatever this process is bound to. */
+/* Asking for all processors shows which ones the system allows, whatever this process is bound to. */
 processors_here processors_look(void)
 {
     processors_here here;
@@ -24,7 +25,7 @@ processors_here processors_look(void)
     return here;
 }
 
-/* What each rank sends the others. */
+/* This is what each rank sends the others. */
 typedef struct place {
     char host[256];
     int32_t may_use, could_use;
@@ -55,10 +56,10 @@ static void warn(const place *places, int n, char *out, size_t size)
     if (n_bound == 0) return;
     const place *p = &places[first];
     snprintf(out, size,
-             "rank %d on %.64s is bound to %d of %d processors, its part of which is %d%s: start "
-             "it with mpirun --bind-to none",
+             "rank %d on %.64s is bound to %d of %d processors, but its share is %d%s: start it "
+             "with mpirun --bind-to none",
              first, p->host, p->may_use, p->could_use, part_of(places, n, first),
-             n_bound > 1 ? ", and so are others" : "");
+             n_bound > 1 ? " (other ranks are bound too)" : "");
 }
 
 dsmoe_status processors_divide(const dsmoe_peers *p, processors_here here, processors_part *out,

@@ -1,4 +1,4 @@
-/* timed.c - each call passed on, and how long it took. */
+/* timed.c - passes each call on and measures how long it takes. */
 #include "peers/timed.h"
 
 #include "base/clock.h"

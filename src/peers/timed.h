@@ -1,4 +1,4 @@
-/* timed.h - a table of functions like another, that counts the seconds spent in it. */
+/* timed.h - wraps a dsmoe_peers table and counts the seconds spent in it. */
 #ifndef DSMOE_PEERS_TIMED_H
 #define DSMOE_PEERS_TIMED_H
 
@@ -11,7 +11,7 @@ typedef struct timed_peers {
 } timed_peers;
 
 void timed_peers_open(timed_peers *timed, const dsmoe_peers *of);
-/* The seconds since the last call of this. */
+/* The seconds counted since the last call of this function. */
 double timed_peers_take(timed_peers *timed);
 
 #endif

@@ -1,8 +1,8 @@
-/* watch.c - two clocks: the machine's for signs that are due, and one for patience that runs only while this rank
- * does. */
+/* watch.c - two clocks: the machine's for sending signs, and one for patience, which runs only while this
+ * rank does. */
 #include "peers/watch.h"
 
-/* Ten signs may be lost or late before anyone worries. */
+/* The interval between signs: ten of them may be lost or late before patience ends. */
 static double interval_of(const watch *w)
 {
     const double most = 10;
@@ -34,8 +34,8 @@ void watch_begin_wait(watch *w, double clock)
 
 void watch_hear(watch *w, int rank) { w->heard[rank] = w->awake; }
 
-/* Looking goes on all the time, so gaps are short; a long one means that this rank was stopped too, maybe with all
- * others. */
+/* This is called all the time, so gaps are short. A long gap means that this rank was stopped too, maybe
+ * with all others. */
 void watch_look(watch *w, double clock)
 {
     double most = interval_of(w), gap = clock - w->looked;

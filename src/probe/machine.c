@@ -1,5 +1,5 @@
-/* machine.c - what the machine can do at best: the two limits every benchmark is measured against.
- */
+/* machine.c - measures the two limits of the machine that benchmarks are compared with: arithmetic and
+ * reading. */
 #include <stdlib.h>
 
 #include "base/status.h"
@@ -19,8 +19,8 @@ typedef struct probe {
     const kernels *kernels;
     int n_threads;
     double deadline;
-    double *done; /* by thread: operations, or bytes */
-    float *sink;  /* by thread: keeps the work from being left out */
+    double *done; /* [n_threads] operations, or bytes */
+    float *sink;  /* [n_threads] keeps the compiler from removing the work */
     const float *memory;
     int64_t n_pieces;
 } probe;
@@ -33,7 +33,7 @@ static void fma_task(void *context, int64_t task, int thread)
         p->done[task] += p->kernels->probe_fma(FMA_ROUNDS, &p->sink[task]);
 }
 
-/* Each thread goes round and round in its own share of the memory. */
+/* Each thread reads its own share of the memory again and again. */
 static void read_task(void *context, int64_t task, int thread)
 {
     (void)thread;
@@ -46,7 +46,7 @@ static void read_task(void *context, int64_t task, int thread)
     }
 }
 
-/* Billions a second over all threads. */
+/* Billions of operations or bytes per second, over all threads. */
 static double rate(probe *p, double seconds, threads_task_fn *task)
 {
     double start = clock_seconds(), total = 0.0;
@@ -79,8 +79,7 @@ dsmoe_status dsmoe_machine_measure(int n_threads, double seconds, const void *me
     free(done);
     free(sink);
     if (!ready)
-        return status_fail(error, DSMOE_ERROR_MEMORY,
-                           "not enough memory to measure the machine with");
+        return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory to measure the machine");
     return DSMOE_OK;
 }
 

@@ -34,7 +34,7 @@ dsmoe_status append_file_write(append_file *file, const void *bytes, size_t size
         if (written < 0 && errno == EINTR) continue;
         if (written <= 0) {
             int reason = written < 0 ? errno : EIO;
-            /* If this fails as well a reader finds half a record, which it must bear anyway. */
+            /* If this fails as well, a reader finds half a record. Readers must handle that anyway. */
             int cut = ftruncate(file->descriptor, file->size);
             (void)cut;
             return status_fail(error, DSMOE_ERROR_IO, "%s: cannot write the file: %s", file->path,
@@ -56,7 +56,7 @@ dsmoe_status append_file_sync(append_file *file, dsmoe_error *error)
 
 void append_file_close(append_file *file)
 {
-    if (!file->path) return; /* zeros: the descriptor means nothing */
+    if (!file->path) return; /* a zeroed append_file has no descriptor */
     if (file->descriptor >= 0) close(file->descriptor);
     free(file->path);
     *file = (append_file){.descriptor = -1};

@@ -1,9 +1,9 @@
-/* axis.c - from numbers to places. */
+/* axis.c - an axis: a range, its ticks, and the places of numbers on it. */
 #include "report/axis.h"
 
 #include <math.h>
 
-/* 1, 2 or 5 times a power of ten, of which about n make the range. */
+/* A step of 1, 2 or 5 times a power of ten. About n steps make up the range. */
 static double round_step(double range, int n)
 {
     double raw = range / n, power = pow(10, floor(log10(raw))), times = raw / power;
@@ -23,7 +23,7 @@ static void put_ticks(axis *a, double step)
 axis axis_linear(double low, double high, int n_ticks, bool widen, bool whole)
 {
     double size = fmax(fabs(low), fabs(high));
-    if (!(high - low > 1e-6 * size)) { /* one value: some room around it */
+    if (!(high - low > 1e-6 * size)) { /* a single value gets some room around it */
         double room = size > 0 ? 0.05 * size : 1;
         low -= low == 0 ? 0 : room;
         high += room;
@@ -40,7 +40,7 @@ axis axis_linear(double low, double high, int n_ticks, bool widen, bool whole)
     return a;
 }
 
-/* The next of 1, 2 and 5 times powers of ten, downwards or upwards. */
+/* Rounds up or down to 1, 2 or 5 times a power of ten. */
 static double round_outwards(double value, bool up)
 {
     double power = pow(10, floor(log10(value))), times = value / power;

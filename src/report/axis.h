@@ -1,4 +1,4 @@
-/* axis.h - from numbers to places: a range with round ends and the ticks on it. */
+/* axis.h - an axis: a range, its ticks, and the places of numbers on it. */
 #ifndef DSMOE_REPORT_AXIS_H
 #define DSMOE_REPORT_AXIS_H
 
@@ -11,16 +11,16 @@ typedef struct axis {
     bool is_log;      /* low > 0 */
     double ticks[AXIS_MAX_TICKS];
     int n_ticks;
-    int decimals; /* that tell the ticks of a linear axis apart */
+    int decimals; /* that the ticks of a linear axis need to differ */
 } axis;
 
-/* About n_ticks ticks over [low, high]. `widen`: the ends become ticks; otherwise they stay where they are.
- * `whole`: ticks are whole numbers. Finite numbers of at most 1e30. */
+/* An axis over [low, high] with about n_ticks ticks. `widen`: moves the ends outwards to ticks. `whole`:
+ * ticks are whole numbers. low and high are finite and at most 1e30. */
 axis axis_linear(double low, double high, int n_ticks, bool widen, bool whole);
-/* 0 < low <= high */
+/* A logarithmic axis; 0 < low <= high. */
 axis axis_log(double low, double high);
 
-/* 0 at the low end, 1 at the high one, and beyond outside. */
+/* 0 at the low end, 1 at the high end; below 0 or above 1 outside the axis. */
 double axis_place(const axis *a, double value);
 
 #endif

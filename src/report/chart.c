@@ -1,6 +1,6 @@
 /* chart.c - line charts.
  *
- * Axes and dots lie in an SVG without a viewBox, in per cent of whatever size it has; lines lie in one
+ * Axes and dots are in an SVG without a viewBox, at places in per cent of its size. Lines are in an SVG
  * inside it that is stretched to the same size. So a chart fits every screen, with text of one size. */
 #include "report/chart.h"
 
@@ -11,7 +11,7 @@
 #include "report/digits.h"
 #include "report/page.h"
 
-/* The stretched part; whole numbers are fine enough. */
+/* The stretched SVG. Whole numbers are fine enough for its coordinates. */
 enum { WIDTH = 4000, HEIGHT = 2000 };
 enum { MAX_HITS = 120, MAX_DOTS = 64 };
 
@@ -39,17 +39,17 @@ typedef struct range {
 
 static void cover(range *r, double value)
 {
-    r->low = fmin(r->low, value); /* fmin and fmax pass over NAN */
+    r->low = fmin(r->low, value); /* fmin and fmax ignore NAN */
     r->high = fmax(r->high, value);
 }
 
-/* What a line needs of the y axis: of a faint one not the extremes, which may be far out. */
+/* Makes both ranges cover a line, but not the extremes of a faint line, which may be far out. */
 static void cover_line(range *x, range *y, const chart *c, const chart_line *line)
 {
     bool extremes = line->form & (CHART_BAND | CHART_BARS) && !(line->form & CHART_FAINT);
     for (size_t i = 0; i < line->n; i++) {
         const series_point *point = &line->points[i];
-        if (point->x < c->x_low || point->x > c->x_high) continue; /* neither for NAN */
+        if (point->x < c->x_low || point->x > c->x_high) continue; /* false for NAN */
         cover(x, point->x);
         if (point->y > c->y_top || (c->log_y && !(point->y > 0))) continue;
         cover(y, point->y);
@@ -59,7 +59,7 @@ static void cover_line(range *x, range *y, const chart *c, const chart_line *lin
     }
 }
 
-/* False if there is nothing to be seen. */
+/* False if there is nothing to draw. */
 static bool make_frame(const chart *c, frame *f)
 {
     range x = {INFINITY, -INFINITY}, y = {INFINITY, -INFINITY};
@@ -76,7 +76,7 @@ static bool make_frame(const chart *c, frame *f)
     return true;
 }
 
-/* Places in per cent from the left and from the top; what is far outside stays just outside. */
+/* Places in per cent from the left and from the top. A place far outside is moved to just outside. */
 static double percent(double place)
 {
     return 100 * (place < -0.05 ? -0.05 : place > 1.05 ? 1.05 : place);
@@ -85,7 +85,7 @@ static double percent(double place)
 static double x_percent(const frame *f, double x) { return percent(axis_place(&f->x, x)); }
 static double y_percent(const frame *f, double y) { return 100 - percent(axis_place(&f->y, y)); }
 
-/* The same in the stretched part. */
+/* The same places in the stretched SVG. */
 static int x_unit(const frame *f, double x) { return (int)lrint(x_percent(f, x) / 100 * WIDTH); }
 static int y_unit(const frame *f, double y) { return (int)lrint(y_percent(f, y) / 100 * HEIGHT); }
 
@@ -106,7 +106,7 @@ static const char *x_label(const chart *c, double x, char out[DIGITS])
     return fabs(x) >= 1e4 ? digits_short(x, out) : digits_plain(x, 6, out);
 }
 
-/* Small numbers all in one form, though some could be written out. */
+/* If all numbers are small, all have a power of ten, though some could be written out. */
 static const char *y_label(const axis *y, double tick, char out[DIGITS])
 {
     double largest = fmax(fabs(y->low), fabs(y->high));
@@ -140,7 +140,7 @@ static void put_grid(FILE *html, const chart *c, const frame *f)
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
-/* A band that has no height anywhere is none. */
+/* Whether a line has a band that is not flat everywhere. */
 static bool has_band(const chart_line *line)
 {
     if (!(line->form & CHART_BAND)) return false;
@@ -149,7 +149,7 @@ static bool has_band(const chart_line *line)
     return false;
 }
 
-/* Along the upper edge and back along the lower one. */
+/* Draws the band along its upper edge and back along its lower edge. */
 static void put_band(FILE *html, const frame *f, const chart_line *line)
 {
     fprintf(html, "<polygon class=\"band %s\" points=\"", line->tone);
@@ -176,7 +176,7 @@ static void put_line(FILE *html, const frame *f, const chart_line *line)
     fputs("\"/>\n", html);
 }
 
-/* The bars of lines that share their points stand beside each other, so many pixels apart. */
+/* The bars of several lines at the same x are side by side, this many pixels apart. */
 enum { BAR_APART = 6 };
 
 static void put_dots(FILE *html, const chart *c, const frame *f, size_t index)
@@ -216,7 +216,7 @@ static void put_marks(FILE *html, const chart *c, const frame *f)
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-/* " 2.31 (2.2 to 2.42)": the range where the chart draws one. */
+/* Writes " 2.31 (2.2 to 2.42)"; the range only if the chart draws one. */
 static void put_point(FILE *html, const chart_line *line, double x)
 {
     char digits[DIGITS];
@@ -252,7 +252,7 @@ static void put_hit_title(FILE *html, const chart *c, double x)
     fputs("</title>", html);
 }
 
-/* Strips side by side, each around some points of the line that has most. */
+/* Puts strips for hovering side by side, each around some points of the line that has the most points. */
 static void put_hits(FILE *html, const chart *c, const frame *f)
 {
     const chart_line *line = &c->lines[0];
@@ -275,7 +275,7 @@ static void put_hits(FILE *html, const chart *c, const frame *f)
     }
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- chart ---------------------------------------------------------------------------------- */
 
 static void put_legend_item(FILE *html, const char *look, const char *more, const char *name)
 {
@@ -316,14 +316,14 @@ void chart_put(FILE *html, const chart *c)
     for (size_t i = 0; i < c->n_lines; i++) n_named += c->lines[i].name && c->lines[i].n > 0;
     if (!c->no_legend && (n_named > 1 || c->level_name))
         chart_legend(html, c->lines, c->n_lines, c->level_name);
-    fputs("<div class=\"spring\"></div>", html); /* charts beside each other stand on one line */
+    fputs("<div class=\"spring\"></div>", html); /* charts side by side have the same bottom line */
     fprintf(html, "<svg class=\"plot%s\" role=\"img\" aria-label=\"", c->tall ? " tall" : "");
     page_text(html, c->name);
     fputs("\">\n", html);
     put_grid(html, c, &f);
     if (c->level_name) put_level(html, c, &f);
     put_data(html, c, &f);
-    for (size_t i = 0; i < c->n_lines; i++) /* a single point would not be seen as a line */
+    for (size_t i = 0; i < c->n_lines; i++) /* a line of a single point would be invisible */
         if (c->lines[i].form & (CHART_DOTS | CHART_BARS) || c->lines[i].n == 1)
             put_dots(html, c, &f, i);
     put_marks(html, c, &f);

@@ -1,4 +1,4 @@
-/* chart.h - charts as SVG that takes the width it is given: text keeps its size, data stretch. */
+/* chart.h - charts as SVG that fits any width: the text keeps its size, the data are stretched. */
 #ifndef DSMOE_REPORT_CHART_H
 #define DSMOE_REPORT_CHART_H
 
@@ -9,13 +9,13 @@
 #include "base/statistics.h"
 #include "report/series.h"
 
-/* How a line is drawn, added up. */
+/* How a line is drawn: flags that can be added. */
 enum {
     CHART_FAINT = 1,  /* in the background */
     CHART_BAND = 2,   /* with the area between low and high */
     CHART_DOTS = 4,   /* with its points */
     CHART_BARS = 8,   /* with a bar from low to high at each point */
-    CHART_STEPS = 16, /* where it falls, it falls at once: a value holds up to the next point */
+    CHART_STEPS = 16, /* it falls vertically: a value holds up to the next, lower point */
 };
 
 typedef struct chart_line {
@@ -36,38 +36,37 @@ typedef struct chart {
     const chart_line *lines;
     size_t n_lines;
     double x_low, x_high; /* NAN: those of the data */
-    double y_low, y_high; /* at least; NAN: those of the data */
-    double y_top;         /* what is higher may lie outside; NAN: nothing may */
+    double y_low, y_high; /* the axis covers at least these; NAN: those of the data */
+    double y_top;         /* points above it may be outside the chart; NAN: no points may */
     bool log_y;
     bool x_percent; /* x is a share */
     bool no_legend; /* the page has one already */
     bool tall;
-    const char
-        *level_name; /* a value to compare with, drawn across and named in the legend; NULL: none */
+    const char *level_name; /* of a line across at `level`, to compare with; NULL: none */
     double level;
-    const chart_mark *marks; /* below the axis */
+    const chart_mark *marks; /* on the x axis */
     size_t n_marks;
 } chart;
 
 chart chart_make(const char *name, const char *x_name, const char *y_name);
-/* Nothing at all if no line has a point. */
+/* Writes nothing if no line has a point. */
 void chart_put(FILE *html, const chart *c);
 
-/* Names and colours of lines and of a level (NULL: none), for a chart or for several. */
+/* Writes the names and colours of lines and of a level (NULL: none), for one chart or for several. */
 void chart_legend(FILE *html, const chart_line *lines, size_t n, const char *level_name);
 
-/* Rows of single values, their mean and standard deviation on one axis. */
+/* Rows of single values with their mean and standard deviation, on one axis. */
 typedef struct chart_row {
     const char *label; /* plain text */
     const char *tone;
     const double *values;
     size_t n;
 } chart_row;
-/* `decimals` are those of the means beside the labels. */
+/* `decimals` is for the means, which are written below the labels. */
 void chart_rows(FILE *html, const char *name, const char *x_name, const chart_row *rows, size_t n,
                 int decimals);
 
-/* Columns side by side from 0 on, by number, coloured by how they stand to the level. */
+/* Columns that are numbered from 0 and coloured by their value over the level. */
 typedef struct chart_columns {
     const char *name, *x_name, *y_name; /* plain text */
     const char *level_name;
@@ -77,7 +76,7 @@ typedef struct chart_columns {
     void (*title)(FILE *html, const void *context, size_t column); /* HTML */
     const void *context;
 } chart_columns;
-/* The y axis is in per cent of 1. */
+/* The y axis shows the values in per cent. */
 void chart_columns_put(FILE *html, const chart_columns *c);
 
 #endif

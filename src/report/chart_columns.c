@@ -1,4 +1,4 @@
-/* chart_columns.c - a column for each number, on one axis from 0 on. */
+/* chart_columns.c - a column for each number, on one axis that begins at 0. */
 #include "report/chart.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ static axis make_axis(const chart_columns *c)
     return axis_linear(0, high, 4, true, false);
 }
 
-/* From the top, in per cent. */
+/* The place of a value in per cent from the top. */
 static double place(const axis *y, double value) { return 100 * (1 - axis_place(y, value)); }
 
 static void put_y_axis(FILE *html, const chart_columns *c, const axis *y)
@@ -31,7 +31,7 @@ static void put_y_axis(FILE *html, const chart_columns *c, const axis *y)
     fputs("</text>\n", html);
 }
 
-/* About as many numbers as a phone has room for. */
+/* Puts about as many numbers as a phone has room for. */
 static void put_x_axis(FILE *html, const chart_columns *c)
 {
     size_t every = 1;

@@ -43,7 +43,7 @@ const char *digits_short(double number, char out[DIGITS])
     return out;
 }
 
-/* "2.50e-05" without what is not needed: "2.5e-5". */
+/* "2.5e-5" instead of "2.50e-05". */
 static const char *with_power(double number, int significant, char out[DIGITS])
 {
     char digits[DIGITS];

@@ -1,4 +1,4 @@
-/* digits.h - numbers as people read them. Each writes into `out` and returns it. */
+/* digits.h - numbers as people read them. Each function writes into `out` and returns it. */
 #ifndef DSMOE_REPORT_DIGITS_H
 #define DSMOE_REPORT_DIGITS_H
 
@@ -8,11 +8,11 @@ enum { DIGITS = 48 };
 const char *digits_group(double number, char out[DIGITS]);
 /* "950", "12.3K", "1.2M", "16.4B". */
 const char *digits_short(double number, char out[DIGITS]);
-/* With so many significant digits, without noughts at the end: "0.0316", "2.5e-5", "12,000". */
+/* With at most `significant` digits, without zeros at the end: "0.0316", "2.5e-5", "12,000". */
 const char *digits_plain(double number, int significant, char out[DIGITS]);
-/* With a power of ten in any case: "2e-3". */
+/* Always with a power of ten: "2e-3". */
 const char *digits_power(double number, char out[DIGITS]);
-/* So many digits after the point; a dash if it is not a number. */
+/* With `decimals` digits after the point; a dash if the number is not finite. */
 const char *digits_fixed(double number, int decimals, char out[DIGITS]);
 /* "43 s", "12 min 05 s", "3 h 20 min". */
 const char *digits_time(double seconds, char out[DIGITS]);

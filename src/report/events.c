@@ -1,5 +1,5 @@
-/* events.c - a TensorBoard event file, written without its libraries. Numbers of fields are those
- * of event.proto and summary.proto. */
+/* events.c - a TensorBoard event file, written without TensorBoard's libraries. The numbers of fields are
+ * those of event.proto and summary.proto. */
 #include "report/events.h"
 
 #include <errno.h>
@@ -13,12 +13,12 @@
 #include "base/checked.h"
 #include "report/append_file.h"
 
-/* ---- bytes that grow ----------------------------------------------------------------------- */
+/* ---- growing bytes ------------------------------------------------------------------------- */
 
 typedef struct byte_row {
     unsigned char *at;
     size_t size, capacity;
-    bool failed; /* out of memory: stays so until it is emptied */
+    bool failed; /* out of memory; row_clear() resets it */
 } byte_row;
 
 static void row_put(byte_row *row, const void *bytes, size_t size)
@@ -138,7 +138,7 @@ uint32_t events_crc32c(const void *bytes, size_t size)
     return ~crc;
 }
 
-/* A checksum of data that holds checksums is a weak one, so they are turned and shifted. */
+/* The file has checksums rotated and with a constant added: a checksum of data that has checksums is weak. */
 static uint32_t masked_crc(const void *bytes, size_t size)
 {
     uint32_t crc = events_crc32c(bytes, size);
@@ -173,7 +173,7 @@ static dsmoe_status write_event(events *e, dsmoe_error *error)
     return append_file_write(&e->file, record->at, record->size, error);
 }
 
-/* The form of the file, and that what older files tell of the steps from here on is void. */
+/* Writes the format of the file, then an event that makes the later steps of older files void. */
 static dsmoe_status write_opening(events *e, int64_t step, dsmoe_error *error)
 {
     static const char version[] = "brain.Event:2";
@@ -233,7 +233,7 @@ void events_close(events *e)
     free(e);
 }
 
-/* ---- what a step tells --------------------------------------------------------------------- */
+/* ---- values of a step ---------------------------------------------------------------------- */
 
 void events_begin(events *e, int64_t step)
 {
@@ -249,7 +249,7 @@ void events_scalar(events *e, const char *tag, double value)
     put_message(&e->summary, SUMMARY_VALUE, &e->value);
 }
 
-/* Equal buckets from the smallest to the largest value. */
+/* Puts buckets of equal width from the smallest to the largest value. */
 static void put_buckets(byte_row *row, const double *values, size_t n, double low, double high)
 {
     enum { N_BUCKETS = 30 };
@@ -270,7 +270,7 @@ void events_histogram(events *e, const char *tag, const double *values, size_t n
 {
     double low = INFINITY, high = -INFINITY, sum = 0, squares = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!isfinite(values[i])) return; /* there is no bucket for it */
+        if (!isfinite(values[i])) return; /* no bucket can have it */
         low = fmin(low, values[i]);
         high = fmax(high, values[i]);
         sum += values[i];

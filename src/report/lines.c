@@ -39,7 +39,7 @@ static void read_object(line_reader *reader)
         json_node_free(node);
 }
 
-/* Puts a character into the text; what is far too long is only counted. False without memory. */
+/* Puts a character into the text, unless the line is far too long. False if out of memory. */
 static bool put(line_reader *reader, size_t at, char c)
 {
     if (at > max_line) return true;
@@ -54,7 +54,7 @@ static bool put(line_reader *reader, size_t at, char c)
     return true;
 }
 
-/* Reads up to the end of a line. A file that ends before it should has become shorter. */
+/* Reads up to the end of a line. If the file ends too early, it has become shorter since it was opened. */
 static dsmoe_status read_line(line_reader *reader)
 {
     reader->length = 0;

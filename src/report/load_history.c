@@ -45,7 +45,7 @@ static bool has_shape(const load_history *h, const json_node *load)
     return true;
 }
 
-/* Adds a column, seen `weight` times, to one that stands for more and more. */
+/* Adds a column of `weight` lines to another column, which becomes the mean of all their lines. */
 static void merge(load_history *h, size_t into, const double *other, double step, double weight)
 {
     double share = weight / (h->weights[into] + weight);
@@ -80,14 +80,14 @@ bool load_history_add(load_history *h, double step, const json_node *load)
     for (size_t l = 0; l < h->n_layers; l++)
         for (size_t e = 0; e < h->n_experts; e++) {
             double value = line_item(line_item_array(load, l), e);
-            fresh[l * h->n_experts + e] = value >= 0 ? value : 0; /* nor NAN */
+            fresh[l * h->n_experts + e] = value >= 0 ? value : 0; /* 0 for NAN, too */
         }
     if (h->n_columns == h->capacity && h->weights[h->n_columns - 1] >= h->per_column) halve(h);
     size_t last = h->n_columns ? h->n_columns - 1 : 0;
     if (h->n_columns > 0 && h->weights[last] < h->per_column)
         merge(h, last, fresh, step, 1);
     else
-        merge(h, h->n_columns++, fresh, step, 1); /* its weight is 0 */
+        merge(h, h->n_columns++, fresh, step, 1); /* the new column has a weight of 0 */
     free(fresh);
     return true;
 }

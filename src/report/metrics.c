@@ -1,4 +1,4 @@
-/* metrics.c - metrics.jsonl and the event file beside it, while a run goes on. */
+/* metrics.c - writes metrics.jsonl and the event file next to it during a run. */
 #include "report/metrics.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ struct metrics {
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-/* The lines of an earlier part of the run that are still true. */
+/* Copies the lines of an earlier part of the run that are still valid: those up to `step`. */
 static dsmoe_status copy_lines(const char *path, int64_t step, partial_file *out,
                                dsmoe_error *error)
 {
@@ -36,7 +36,7 @@ static dsmoe_status copy_lines(const char *path, int64_t step, partial_file *out
     dsmoe_status status = DSMOE_OK;
     while (status == DSMOE_OK && line_reader_next(&reader)) {
         if (!reader.object || !reader.whole) continue;
-        if (line_number(reader.object, "step") > (double)step) continue; /* NAN is not */
+        if (line_number(reader.object, "step") > (double)step) continue; /* false for NAN */
         status = partial_file_write(out, reader.text, reader.length + 1, error);
     }
     if (status == DSMOE_OK) status = line_reader_check(&reader, path, error);
@@ -44,7 +44,7 @@ static dsmoe_status copy_lines(const char *path, int64_t step, partial_file *out
     return status;
 }
 
-/* Replaced rather than cut: a report may be reading the old file. */
+/* Replaces the file instead of cutting it, because a report may be reading the old file. */
 static dsmoe_status replace_lines(const char *path, int64_t step, dsmoe_error *error)
 {
     partial_file out;
@@ -84,7 +84,7 @@ dsmoe_status metrics_sync(metrics *m, dsmoe_error *error)
     return events_sync(m->events, error);
 }
 
-/* Whether a line of a run's metrics.jsonl is as `is_wanted` wants it. */
+/* Whether a run's metrics.jsonl has a line for which `is_wanted` is true. */
 typedef bool line_test_fn(const json_node *line, const char *type, int64_t step);
 static bool find_line(const char *folder, line_test_fn *is_wanted, int64_t step)
 {
@@ -113,7 +113,7 @@ bool metrics_is_finished(const char *folder, int64_t step)
     return find_line(folder, is_last_line, step);
 }
 
-/* Who ended after a step left a checkpoint, and who began after one came from there. */
+/* A run that ended after a step left a checkpoint. A run that began after a step was resumed from one. */
 static bool tells_of_checkpoint(const json_node *line, const char *type, int64_t step)
 {
     return (!strcmp(type, "start") || !strcmp(type, "end")) &&
@@ -140,7 +140,7 @@ static void put_number(FILE *text, double number)
         fputs("null", text);
 }
 
-/* As many digits as anyone looks at. */
+/* Writes six digits, which is as many as are of interest. */
 static void put_rounded(FILE *text, double number)
 {
     char digits[32];
@@ -156,8 +156,8 @@ static void put_member(FILE *text, const char *key, double number)
     put_rounded(text, number);
 }
 
-/* The same text in memory to free(), each byte that belongs to no character replaced by U+FFFD: a
- * model may write half a character, and neither JSON nor an event may have it. */
+/* A copy of the text to free(), with U+FFFD for each byte that is not part of a character: a model may write
+ * half a character, which neither JSON nor an event may contain. */
 static char *whole_text(const char *string)
 {
     const char *end = string + strlen(string);
@@ -263,7 +263,7 @@ typedef struct load_line {
     int64_t n_layers, n_experts;
 } load_line;
 
-/* The mean of a row of counts; 1 where nothing was chosen, so that all are 0 of it. */
+/* The mean of some counts; 1 if all are 0, so that it can be a divisor. */
 static double mean_count(const int64_t *counts, int64_t n)
 {
     double sum = 0;
@@ -271,7 +271,7 @@ static double mean_count(const int64_t *counts, int64_t n)
     return sum > 0 ? sum / (double)n : 1;
 }
 
-/* [..]: the counts over `unit`, with four digits after the point. */
+/* Writes an array of the counts divided by `unit`, with four digits after the point. */
 static void put_ratios(FILE *text, const int64_t *counts, int64_t n, double unit)
 {
     fputc('[', text);
@@ -395,7 +395,7 @@ dsmoe_status metrics_put_routing(metrics *m, int64_t step, const char *const *ki
 
 /* ---- held-out loss, samples, skipped steps ------------------------------------------------- */
 
-/* A kind whose name came before would make the line one that JSON readers refuse. */
+/* Whether the name of a kind came before: JSON readers refuse a line that has a key twice. */
 static bool is_repeated(const char *const *names, int index)
 {
     for (int i = 0; i < index; i++)

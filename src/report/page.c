@@ -21,7 +21,7 @@ dsmoe_status page_write(const char *folder, const char *name, partial_file_put_f
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
-/* What is not a character or cannot be seen but line ends and tabs becomes U+FFFD. */
+/* A byte of no character, or an invisible character other than a line end or a tab, becomes U+FFFD. */
 static void put_character(FILE *html, const char *bytes, size_t size, uint32_t code)
 {
     bool blank = code == '\n' || code == '\t';

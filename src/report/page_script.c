@@ -1,6 +1,6 @@
-/* page_script.c - what pages do: the value of a mark is shown to the pointer, to a finger and to the arrow
- * keys alike, and what is wider than the screen says so. Without scripts the browser shows the values of
- * what the pointer rests on. */
+/* page_script.c - the script of all pages. It shows the value of a mark for the pointer, for a finger and for
+ * the arrow keys alike, and shows which boxes are wider than the screen. Without scripts the browser shows
+ * the value of the mark under the pointer. */
 #include "report/page.h"
 
 const char page_script[] =
@@ -8,7 +8,7 @@ const char page_script[] =
     "const tip=document.createElement('div');\n"
     "tip.className='tip';tip.hidden=true;tip.setAttribute('role','status');\n"
     "document.body.append(tip);\n"
-    /* `box` is in the window; the tip lies above it, or below where there is no room */
+    /* `box` is in window coordinates; the tip is above it, or below it if there is no room */
     "function tell(text,box){\n"
     "  tip.textContent=text;tip.hidden=!text;\n"
     "  if(!text)return;\n"
@@ -24,12 +24,12 @@ const char page_script[] =
     "  chosen=mark;\n"
     "  if(!mark){tell('');return;}\n"
     "  mark.classList.add('on');\n"
-    "  const title=mark.querySelector('title');\n" /* the browser would show it a second time */
+    "  const title=mark.querySelector('title');\n" /* removed, or the browser would show it too */
     "  if(title){mark.dataset.text=title.textContent;title.remove();}\n"
     "  if(mark.title){mark.dataset.text=mark.title;mark.removeAttribute('title');}\n"
     "  tell(mark.dataset.text,mark.getBoundingClientRect());\n"
     "}\n"
-    /* the nearest mark to one side, rather in the same row or column than in another */
+    /* the nearest mark in a direction; marks in the same row or column are preferred */
     "function beside(marks,from,dx,dy){\n"
     "  const middle=mark=>{\n"
     "    const box=mark.getBoundingClientRect();\n"
@@ -69,7 +69,7 @@ const char page_script[] =
     "  area.addEventListener('blur',()=>choose(null));\n"
     "  area.addEventListener('pointerover',event=>choose(event.target.closest('.hit')));\n"
     "  area.addEventListener('pointerleave',event=>{\n"
-    "    if(event.pointerType==='mouse')choose(null);\n" /* a finger leaves, what it chose stays */
+    "    if(event.pointerType==='mouse')choose(null);\n" /* the choice of a finger stays */
     "  });\n"
     "}\n"
     "for(const box of document.querySelectorAll('.wide')){\n"

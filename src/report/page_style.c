@@ -1,5 +1,5 @@
-/* page_style.c - how all pages look: colours, boxes, charts, tables. Paper gets the light colours. Lines and
- * text stand out from their ground by 3 to 1 and by 4.5 to 1 at least. */
+/* page_style.c - the style of all pages: colours, boxes, charts, tables. Paper gets the light colours. The
+ * contrast with the background is at least 3 to 1 for lines and 4.5 to 1 for text. */
 #include "report/page.h"
 
 const char page_style[] =
@@ -47,7 +47,7 @@ const char page_style[] =
     ".maps.two{grid-template-columns:repeat(auto-fill,minmax(min(420px,100%),1fr))}\n"
     "figure{margin:0;min-width:0}\n"
     ".conclusions{margin:0 0 12px;padding-left:20px}\n"
-    /* the value of a mark, and what has the keyboard */
+    /* the value of a mark, and the keyboard focus */
     ".tip{position:absolute;z-index:3;pointer-events:none;max-width:min(340px,calc(100vw - 8px));\n"
     "padding:6px 10px;border-radius:7px;background:var(--ink);color:var(--card);\n"
     "font:13px/1.45 system-ui,sans-serif;font-variant-numeric:tabular-nums;white-space:pre-line}\n"
@@ -99,7 +99,7 @@ const char page_style[] =
     ".map path{fill:none;stroke:currentColor;stroke-width:1;shape-rendering:crispEdges}\n"
     ".map .hit.on,.map .hit:hover{fill:none;stroke:var(--ink);stroke-width:1.5;fill-opacity:1;\n"
     "vector-effect:non-scaling-stroke}\n"
-    ".map .hit{pointer-events:fill}\n" /* an unseen stroke would reach into the rows beside it */
+    ".map .hit{pointer-events:fill}\n" /* an invisible stroke would reach into the next rows */
     ".t0{color:var(--t0)}.t1{color:var(--t1)}.t2{color:var(--t2)}.t3{color:var(--t3)}\n"
     ".t4{color:var(--t4)}.t5{color:var(--t5)}.t6{color:var(--t6)}.t7{color:var(--t7)}\n"
     ".d0{color:var(--d0)}.d1{color:var(--d1)}.d2{color:var(--d2)}.d3{color:var(--d3)}\n"

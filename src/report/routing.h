@@ -1,5 +1,5 @@
-/* routing.h - what a text does with the experts of a model: how often each is chosen and with which weight, which
- * fire together, which tokens each gets. study/routing.h counts it. */
+/* routing.h - which experts of a model a text uses: how often each is chosen and with which weight, which
+ * experts fire together, which tokens each expert gets. study/routing.h counts this. */
 #ifndef DSMOE_REPORT_ROUTING_H
 #define DSMOE_REPORT_ROUTING_H
 
@@ -10,15 +10,15 @@
 
 enum { ROUTING_PAIRS = 12, ROUTING_FAVOURITES = 8 };
 
-/* Two experts that one token chose: how often, and how many times as often as if tokens chose their
- * k experts at random by the experts' loads. */
+/* Two experts that the same tokens chose: how many tokens, and how many times as many as if tokens chose
+ * their k experts at random by the experts' loads. */
 typedef struct routing_pair {
     int32_t first, second;
     uint32_t count;
     double lift;
 } routing_pair;
 
-/* A token that an expert gets more often than its load would give: `count` of its `total`
+/* A token that an expert gets more often than the expert's load would give: `count` of the token's `total`
  * occurrences. Ranked by count · ln(lift), its part in the mutual information of expert and token. */
 typedef struct routing_favourite {
     int32_t token;
@@ -33,7 +33,7 @@ typedef struct routing_expert {
     routing_favourite favourites[ROUTING_FAVOURITES];
 } routing_expert;
 
-/* The bias that corrects the choice of a gate (noaux_tc), in three numbers. */
+/* The correction bias of a gate (noaux_tc): its values, and three numbers about them. */
 typedef struct gate_bias {
     const float *values; /* [n_routed_experts]; NULL: the gate has none */
     double low, mean, high;
@@ -42,13 +42,13 @@ typedef struct gate_bias {
 typedef struct routing_layer {
     int64_t layer;           /* its place in the model */
     routing_expert *experts; /* [n_experts] */
-    uint32_t *together;      /* [n_experts, n_experts]: tokens that chose both; the upper half */
+    uint32_t *together;      /* [n_experts, n_experts]: tokens that chose both; upper half only */
     int32_t *by_load;        /* [n_experts] experts by falling load */
     double imbalance;        /* largest load over the mean */
     double entropy;          /* of the loads; 1: all equal, 0: one expert gets all */
     int64_t n_unused;
     gate_bias bias;
-    double bias_spread; /* from its lowest to its highest */
+    double bias_spread; /* the highest bias minus the lowest */
     int n_pairs;
     routing_pair pairs[ROUTING_PAIRS]; /* by falling count · ln(lift) */
 } routing_layer;
@@ -58,7 +58,7 @@ typedef struct routing_report {
     const dsmoe_config *config;
     const dsmoe_tokenizer *tokenizer; /* NULL: tokens are shown as ids */
     int64_t n_tokens;                 /* counted so far */
-    int64_t n_text;                   /* of the text */
+    int64_t n_text;                   /* tokens of the text */
     int64_t n_ctx;
     double seconds;
     bool interrupted;
@@ -66,10 +66,10 @@ typedef struct routing_report {
     routing_layer *layers; /* [n_layers], MoE layers only */
 } routing_report;
 
-/* Share of the chosen slots, and that over the mean of all experts. */
+/* An expert's share of all choices, and that share over the mean of all experts. */
 double routing_load(const routing_report *report, const routing_expert *expert);
 double routing_relative_load(const routing_report *report, const routing_expert *expert);
-/* Of its gate values; 0 if it was never chosen. */
+/* The mean of an expert's gate values; 0 if the expert was never chosen. */
 double routing_mean_weight(const routing_expert *expert);
 /* The tokens that two experts would share by chance. */
 double routing_expected(const routing_report *report, const routing_layer *layer, int64_t a,

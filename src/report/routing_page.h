@@ -6,14 +6,16 @@
 
 #include "report/routing.h"
 
-/* All of it; whether everything was written is for the caller to check. */
+/* Writes the page. The caller must check whether everything was written. */
 void routing_page_put(FILE *html, const routing_report *report);
 
-/* Shows one layer at a time and draws how its experts fire together. A canvas has these, lists with commas:
+/* Shows one layer at a time and draws how its experts fire together. A canvas has these attributes (lists are
+ * separated by commas):
  *   data-experts  the numbers of the experts in the order of rows and columns
  *   data-counts   the tokens that chose each of them
- *   data-pairs    the tokens that chose both of two, row by row beyond the diagonal, to base 36, empty for 0
- *   data-chance   times both counts, the tokens that would choose both by chance */
+ *   data-pairs    the tokens that chose both of two experts, row by row beyond the diagonal, in base 36,
+ *                 empty for 0
+ *   data-chance   multiplied by the counts of two experts: the tokens that would choose both by chance */
 extern const char routing_script[];
 
 #endif

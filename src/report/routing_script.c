@@ -1,11 +1,11 @@
-/* routing_script.c - the script of the page of the experts: layers one at a time, and the matrix of experts. */
+/* routing_script.c - the script of the experts' page: layers one at a time, and the matrix of experts. */
 #include "report/routing_page.h"
 
 const char routing_script[] =
     "const root=document.documentElement,layers=[...document.querySelectorAll('.layer')];\n"
     "const picker=document.querySelector('.layers select');\n"
     /* ---- the matrix ---- */
-    "const label=30;\n" /* pixels for the numbers beside it */
+    "const label=30;\n" /* pixels for the numbers next to the matrix */
     "class Matrix{\n"
     "  constructor(canvas){\n"
     "    const list=name=>canvas.dataset[name].split(',');\n"
@@ -30,7 +30,7 @@ const char routing_script[] =
     "    return this.pairs[a*(2*this.experts.length-a-1)/2+b-a-1];\n"
     "  }\n"
     "  expected(a,b){return this.chance*this.counts[a]*this.counts[b];}\n"
-    /* one token more on both sides: what is rare says little, and should not shout */
+    /* adds one token to both counts, so that rare pairs, which say little, do not stand out */
     "  shade(a,b){\n"
     "    if(a===b)return 13;\n"
     "    const times=(this.both(a,b)+1)/(this.expected(a,b)+1);\n"
@@ -112,7 +112,7 @@ const char routing_script[] =
     "for(const button of document.querySelectorAll('.layers button'))\n"
     "  button.addEventListener('click',()=>select(picker.selectedIndex+Number(button.value)));\n"
     "document.querySelector('.rows-lead').addEventListener('click',event=>{\n"
-    "  const hit=event.target.closest('.hit');\n" /* whose y is its row */
+    "  const hit=event.target.closest('.hit');\n" /* its y is the row */
     "  if(!hit)return;\n"
     "  select(Number(hit.getAttribute('y')));\n"
     "  document.querySelector('.layers').scrollIntoView({block:'start'});\n"

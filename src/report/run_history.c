@@ -1,4 +1,4 @@
-/* run_history.c - a metrics.jsonl as a report needs it. */
+/* run_history.c - reads a metrics.jsonl for a report. */
 #include "report/run_history.h"
 
 #include <math.h>
@@ -12,17 +12,17 @@ enum {
     LAYER_POINTS = 128,  /* of a line among many */
 };
 
-/* What is only needed while reading. */
+/* The state that is only needed while reading. */
 typedef struct reading {
     run_history *run;
     line_reader lines;
-    double last_time; /* of the step before; NAN where a run begins */
+    double last_time; /* of the last start or step line; NAN before the first */
     bool out_of_memory;
 } reading;
 
-/* ---- one kind of line each ------------------------------------------------------------------ */
+/* ---- kinds of lines ------------------------------------------------------------------------- */
 
-/* The new line takes the place of an older one. */
+/* Keeps the current line in place of an older one. */
 static void keep(reading *r, json_node **place)
 {
     json_node_free(*place);
@@ -46,7 +46,7 @@ static void read_end(reading *r, const json_node *line)
     r->run->finished = line_flag(line, "finished");
 }
 
-/* The i-th of the layers' series, of which there are *n; NULL if there can be no more. */
+/* The series of the i-th layer, where *n layers have one; made if it is new. NULL if there can be no more. */
 static series *layer_series(reading *r, series *layers, size_t *n, size_t i)
 {
     if (i >= RUN_MAX_LAYERS) return NULL;
@@ -80,20 +80,20 @@ static void read_bias(reading *r, const json_node *line)
         series *s = layer_series(r, run->bias_layers, &run->n_bias_layers, i);
         if (!s) break;
         series_add(s, step, high - low);
-        lowest = fmin(lowest, low); /* not a NaN, if there is a number */
+        lowest = fmin(lowest, low); /* fmin and fmax ignore NAN */
         highest = fmax(highest, high);
     }
     series_add(&run->numbers[RUN_BIAS_LOW], step, lowest);
     series_add(&run->numbers[RUN_BIAS_HIGH], step, highest);
 }
 
-/* Seconds become shares. */
+/* Reads how a rank spent its time: seconds become shares. */
 static void read_times(reading *r, double step, const json_node *line)
 {
     static const char *const keys[] = {"computing", "sending", "waiting"};
     double seconds[3], sum = 0;
     for (int i = 0; i < 3; i++) sum += seconds[i] = line_number(line, keys[i]);
-    for (int i = 0; i < 3 && sum > 0; i++) /* not so for a NaN */
+    for (int i = 0; i < 3 && sum > 0; i++) /* false for NAN */
         series_add(&r->run->numbers[RUN_COMPUTING + i], step, seconds[i] / sum);
 }
 
@@ -121,7 +121,7 @@ static void read_step(reading *r, const json_node *line)
     run->step = step;
     run->tokens = line_number(line, "tokens");
     run->skipped = line_number(line, "skipped");
-    if (now > r->last_time) run->seconds += now - r->last_time; /* neither is NAN */
+    if (now > r->last_time) run->seconds += now - r->last_time; /* false for NAN */
     r->last_time = now;
 }
 
@@ -175,7 +175,7 @@ static void read_eval(reading *r, const json_node *line)
     if (kinds) json_node_each(kinds, visit_kind, &visit, NULL);
 }
 
-/* Every sample_every-th is kept; the last one of all lies after them. */
+/* Keeps every sample_every-th sample, and after these the last one. */
 static void read_sample(reading *r, const json_node *line)
 {
     run_history *run = r->run;
@@ -207,7 +207,7 @@ size_t run_history_devices(const run_history *run)
     return n > 1 && n < 1e6 ? (size_t)n : 0;
 }
 
-/* Rows for the experts of one layer's busiest device over the mean; NAN if it has none. */
+/* The rows for the experts of a layer's busiest device over the mean; NAN if the layer has no rows. */
 static double device_rows(const json_node *layer, size_t n_devices)
 {
     size_t n = line_count(layer);
@@ -296,8 +296,9 @@ dsmoe_status run_history_parse(run_history *run, line_reader lines, const char *
     if (r.out_of_memory)
         status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", name);
     else if (status == DSMOE_OK && !run->start && isnan(run->step))
-        status = status_fail(error, DSMOE_ERROR_FORMAT,
-                             "%s: not the metrics of a run: no line has its start or a step", name);
+        status =
+            status_fail(error, DSMOE_ERROR_FORMAT,
+                        "%s: not the metrics of a run: it has no \"start\" or \"step\" line", name);
     if (status != DSMOE_OK) run_history_free(run);
     return status;
 }

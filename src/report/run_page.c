@@ -12,7 +12,7 @@
 #include "report/lines.h"
 #include "report/page.h"
 
-/* Cells of all layers that still get a text of their own each. */
+/* If all layers have more cells than this, only rows have a text for hovering. */
 enum { MAX_TITLED_CELLS = 6000 };
 
 /* ---- load over time ------------------------------------------------------------------------- */
@@ -40,12 +40,12 @@ static void put_load_title(FILE *html, const void *context, size_t expert, size_
     }
     char last[DIGITS], least[DIGITS], most[DIGITS];
     fprintf(
-        html, "expert %zu: at last %s × the mean, before between %s and %s", expert,
+        html, "expert %zu: now %s × the mean, so far between %s and %s", expert,
         digits_fixed(load_history_at(l->load, l->load->n_columns - 1, l->layer, expert), 2, last),
         digits_fixed(low, 2, least), digits_fixed(high, 2, most));
 }
 
-/* As many pixels for an expert as leave a layer at a size that can be taken in. */
+/* The pixels for an expert, so that a layer can be taken in at a glance. */
 static int row_height(size_t n_rows)
 {
     int height = (int)(230 / n_rows);
@@ -66,8 +66,8 @@ void run_page_load(FILE *html, const run_history *run)
     axis steps = axis_linear(0, load->steps[load->n_columns - 1], 3, false, true);
     page_card_open(
         html, "Load of the experts",
-        "Each row is an expert: how many tokens chose it over the mean of its layer, from the"
-        " start (left) to now. Even routing would be grey all over.");
+        "Each row is an expert: how many tokens chose it, divided by the mean of its layer, from"
+        " the start (left) to now. Even routing would be grey everywhere.");
     heatmap_legend(html, "load over the mean", NULL);
     fputs("<div class=\"maps\">\n", html);
     for (size_t l = 0; l < load->n_layers; l++) {
@@ -120,7 +120,7 @@ static void put_routing_title(FILE *html, const void *context, size_t kind, size
             digits_fixed(ratio, 2, times));
 }
 
-/* The names of a routing line, as many as the page has room for. */
+/* Reads the names of a routing line, as many as the page has room for. */
 static size_t read_kinds(const json_node *names, const char *kinds[RUN_MAX_KINDS])
 {
     size_t n = line_count(names);
@@ -169,9 +169,10 @@ static void put_routing(FILE *html, const run_history *run)
     size_t n_kinds = read_kinds(line_array(run->routing, "kinds"), kinds);
     if (n_kinds == 0 || line_count(load) == 0) return;
     page_card_open(html, "Routing by kind of text",
-                   "Which experts each kind of held-out text goes to: their share of its choices"
-                   " over an even share. Experts that have specialised stand out in their row.");
-    heatmap_legend(html, "share over an even one", NULL);
+                   "Which experts each kind of held-out text goes to: an expert’s share of the"
+                   " kind’s choices, divided by an even share. Experts that have specialised in a"
+                   " kind stand out in its row.");
+    heatmap_legend(html, "share over an even share", NULL);
     fputs("<div class=\"maps two\">\n", html);
     put_routing_layers(html, run, load, kinds, n_kinds);
     fputs("</div>\n", html);
@@ -212,7 +213,7 @@ void run_page_samples(FILE *html, const run_history *run)
 {
     char digits[DIGITS];
     if (run->n_samples == 0) return;
-    page_card_open(html, "Samples", "What the model wrote after so many steps.");
+    page_card_open(html, "Samples", "What the model wrote after different numbers of steps.");
     fputs("<ol class=\"samples\">\n", html);
     for (size_t i = 0; i < run->n_samples; i++) {
         const json_node *sample = run->samples[i];

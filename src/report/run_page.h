@@ -1,5 +1,5 @@
-/* run_page.h - the page of a run, and its parts that are not charts over steps. Each of these writes
- * nothing if the run does not tell of it. */
+/* run_page.h - the page of a run, and its parts that are not charts over steps. A part writes nothing if the
+ * run has no data for it. */
 #ifndef DSMOE_REPORT_RUN_PAGE_H
 #define DSMOE_REPORT_RUN_PAGE_H
 
@@ -7,7 +7,7 @@
 
 #include "report/run_history.h"
 
-/* All of it; `smooth` is series_smooth of the training loss. */
+/* Writes the page; `smooth` is series_smooth of the training loss. */
 void run_page_put(FILE *html, const run_history *run, const series_point *smooth, const char *name);
 
 void run_page_load(FILE *html, const run_history *run);     /* of each expert over time */

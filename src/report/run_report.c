@@ -14,14 +14,14 @@
 #include "report/run_page.h"
 
 enum { REFRESH_SECONDS = 15, MAX_LEGEND = 6 };
-/* Fewer points are not smoothed: see series_smooth. */
+/* Series with fewer points are not smoothed: see series_smooth. */
 enum { SMOOTH_FROM = 50 };
 
 static bool is_smoothed(const series *s) { return s->count >= SMOOTH_FROM; }
 
 /* ---- head ----------------------------------------------------------------------------------- */
 
-/* ", 4 layers" and the like, if the number is there. */
+/* Writes ", 4 layers" and the like, if the number is known. */
 static void put_count(FILE *html, double count, const char *before, const char *after)
 {
     char digits[DIGITS];
@@ -75,7 +75,7 @@ static void put_state(FILE *html, const run_history *run)
 
 /* ---- headline numbers ----------------------------------------------------------------------- */
 
-/* At the pace since the last start, with whatever happened between steps; NAN if it cannot be known. */
+/* The time left at the pace since the last start, including what happened between steps; NAN if not known. */
 static double seconds_left(const run_history *run)
 {
     double n_steps = line_number(line_object(run->start, "settings"), "steps");
@@ -145,7 +145,7 @@ static size_t make_marks(const run_history *run, chart_mark marks[RUN_MAX_SKIPS]
     return run->n_skips;
 }
 
-/* From the beginning to now, whatever single lines begin and end with. */
+/* Every chart reaches from the beginning to now, wherever its lines begin and end. */
 static chart make_chart(const run_history *run, const char *name, const char *y_name)
 {
     chart c = chart_make(name, "step", y_name);
@@ -154,13 +154,13 @@ static chart make_chart(const run_history *run, const char *name, const char *y_
     return c;
 }
 
-/* The first steps come from far above; showing all of them would flatten the rest. */
+/* The loss of the first steps is far higher. A chart that shows all of it would flatten the rest. */
 static double loss_top(const series *loss, const series_point *smooth)
 {
     return is_smoothed(loss) ? 1.02 * smooth[loss->count / 30].y : NAN;
 }
 
-/* "training as logged", or what stands for many lines of a long run. */
+/* The name of the unsmoothed line: "as logged", or "means of …" if a point stands for several steps. */
 static const char *raw_name(const series *s, const char *what, char *out, size_t size)
 {
     char digits[DIGITS];
@@ -172,8 +172,8 @@ static const char *raw_name(const series *s, const char *what, char *out, size_t
     return out;
 }
 
-/* One number over the steps: where there is much of it, as logged in the background and smoothed. Returns
- * the number of lines. `name` is what it is called where it is not smoothed. */
+/* Makes the lines of one number over the steps: if there are many points, the logged values in the background
+ * and a smoothed line. Returns the number of lines. `name` is for a line that is not smoothed. */
 static size_t make_lines(const series *s, const series_point *smooth, const char *name,
                          const char *raw, const char *smoothed, chart_line lines[2])
 {
@@ -207,19 +207,19 @@ static void put_loss(FILE *html, const run_history *run, const series_point *smo
                    isnan(c.y_top)
                        ? "Mean negative log probability of the next token, without balance losses."
                        : "Mean negative log probability of the next token, without balance losses."
-                         " The very first steps lie above the chart.");
+                         " The very first steps are above the chart.");
     chart_put(html, &c);
     page_card_close(html);
 }
 
-/* Lowered at once at a few steps: a slope between two logged ones would be drawn where there is none. */
+/* Whether the learning rate drops at a few steps: a slope between two logged steps would then be wrong. */
 static bool falls_in_steps(const run_history *run)
 {
     const char *schedule = line_text(line_object(run->start, "settings"), "schedule");
     return schedule && !strcmp(schedule, "step");
 }
 
-/* A card with one number over the steps; nothing if there are no points. */
+/* Writes a card with one number over the steps; nothing if there are no points. */
 static void put_single(FILE *html, const run_history *run, run_number number, const char *title,
                        const char *about, const char *y_name, double y_low)
 {
@@ -236,7 +236,7 @@ static void put_single(FILE *html, const run_history *run, run_number number, co
     chart c = make_chart(run, title, y_name);
     c.lines = lines;
     c.n_lines = 1;
-    if (number == RUN_LR) { /* no noise to be smoothed */
+    if (number == RUN_LR) { /* it has no noise to smooth */
         if (falls_in_steps(run)) lines[0].form = CHART_STEPS;
     } else if ((smooth = series_smooth(s))) {
         c.n_lines =
@@ -250,7 +250,7 @@ static void put_single(FILE *html, const run_history *run, run_number number, co
     free(smooth);
 }
 
-/* A card with a line for each MoE layer; `about` may be NULL. */
+/* Writes a card with a line for each MoE layer; `about` may be NULL. */
 static void put_layers(FILE *html, const run_history *run, const series *layers, size_t n,
                        const char *title, const char *about, const char *y_name)
 {
@@ -267,7 +267,7 @@ static void put_layers(FILE *html, const run_history *run, const series *layers,
     c.n_lines = n;
     c.no_legend = n > MAX_LEGEND;
     page_card_open(html, title, about);
-    if (c.no_legend) { /* a few of them show how the colours go */
+    if (c.no_legend) { /* a few of the layers show the order of the colours */
         chart_line some[MAX_LEGEND];
         for (size_t i = 0; i < MAX_LEGEND; i++) some[i] = lines[i * (n - 1) / (MAX_LEGEND - 1)];
         chart_legend(html, some, MAX_LEGEND, NULL);
@@ -276,7 +276,7 @@ static void put_layers(FILE *html, const run_history *run, const series *layers,
     page_card_close(html);
 }
 
-/* An even load makes each layer's balance loss the factor itself, so that is what to compare with. */
+/* With even loads, each layer's balance loss is the factor itself, so the text gives that for comparison. */
 static void put_balance(FILE *html, const run_history *run)
 {
     char about[256] = "Expert-level, all layers together.", digits[DIGITS], sum[DIGITS];
@@ -284,8 +284,8 @@ static void put_balance(FILE *html, const run_history *run)
     if (!(alpha >= 0)) alpha = line_number(line_object(run->start, "config"), "aux_loss_alpha");
     if (alpha > 0 && run->n_aux_layers > 0)
         snprintf(about, sizeof about,
-                 "Expert-level, all layers together. With all experts used alike it is %s: %s for"
-                 " each layer.",
+                 "Expert-level, all layers together. If all experts are used equally, it is %s: %s"
+                 " for each layer.",
                  digits_plain(alpha * (double)run->n_aux_layers, 3, sum),
                  digits_plain(alpha, 3, digits));
     const series *s = &run->numbers[RUN_AUX_LOSS];
@@ -298,7 +298,7 @@ static void put_balance(FILE *html, const run_history *run)
                    "balance loss");
 }
 
-/* Gates that balance by a bias: where the load has moved it. */
+/* If gates balance by a bias: how far the load has moved it. */
 static void put_bias(FILE *html, const run_history *run)
 {
     const series *low = &run->numbers[RUN_BIAS_LOW], *high = &run->numbers[RUN_BIAS_HIGH];
@@ -309,12 +309,12 @@ static void put_bias(FILE *html, const run_history *run)
     c.lines = lines;
     c.n_lines = 2;
     page_card_open(html, "Bias of the gates",
-                   "Goes up for experts that are chosen less than the mean, down for others; the"
-                   " highest and the lowest of all layers.");
+                   "The bias goes up for experts that are chosen less than the mean, and down for"
+                   " the others. Shown are the highest and the lowest of all layers.");
     chart_put(html, &c);
     page_card_close(html);
     put_layers(html, run, run->bias_layers, run->n_bias_layers, "Spread of the bias by layer",
-               "From the lowest to the highest bias of a layer’s experts.", "bias");
+               "The highest bias of a layer’s experts minus the lowest.", "bias");
 }
 
 static void put_device_balance(FILE *html, const run_history *run)
@@ -331,13 +331,13 @@ static void put_device_rows(FILE *html, const run_history *run)
 {
     char about[256], digits[DIGITS];
     snprintf(about, sizeof about,
-             "Rows that reach the experts of the busiest of %s devices over the mean, in the worst"
+             "Rows for the experts of the busiest of %s devices, divided by the mean, in the worst"
              " layer; 1 would be even.",
              digits_group((double)run_history_devices(run), digits));
     put_single(html, run, RUN_DEVICE_ROWS, "Rows per device", about, "× the mean", 1);
 }
 
-/* Several ranks: what the first one does with its time. */
+/* With several ranks: how the first rank spends its time. */
 static void put_times(FILE *html, const run_history *run)
 {
     const series *s = run->numbers;
@@ -352,8 +352,8 @@ static void put_times(FILE *html, const run_history *run)
     c.y_low = 0;
     page_card_open(
         html, "Where the time goes",
-        "Of the first rank: computing, sending gradients, weights and rows of experts, and"
-        " waiting for the other ranks.");
+        "How the first rank spends its time: computing; sending gradients, weights and rows of"
+        " experts; and waiting for the other ranks.");
     chart_put(html, &c);
     page_card_close(html);
 }
@@ -362,22 +362,22 @@ static void put_charts(FILE *html, const run_history *run)
 {
     fputs("<div class=\"grid2\">\n", html);
     put_single(html, run, RUN_ACCURACY, "Preferences met",
-               "The share of pairs in which what was chosen has gained on what was rejected.",
+               "The share of pairs in which the chosen answer has gained on the rejected one.",
                "share of the pairs", 0);
     put_single(html, run, RUN_MARGIN, "Margin of preferences",
-               "How much what was chosen has gained on what was rejected: beta times nats.",
+               "How much the chosen answer has gained on the rejected one: beta times nats.",
                "margin", NAN);
     put_single(html, run, RUN_GRAD_NORM, "Gradient norm", "Before it is clipped.", "norm", 0);
-    put_single(html, run, RUN_LR, "Learning rate", "As the schedule has it.", "learning rate", 0);
+    put_single(html, run, RUN_LR, "Learning rate", "As scheduled.", "learning rate", 0);
     put_balance(html, run);
     put_bias(html, run);
     put_device_balance(html, run);
     put_device_rows(html, run);
     put_single(html, run, RUN_IMBALANCE, "Worst imbalance",
-               "The busiest expert’s load over the mean of its layer, in the worst layer; 1 would"
-               " be even.",
+               "The busiest expert’s load, divided by the mean of its layer, in the worst layer;"
+               " 1 would be even.",
                "× the mean", 1);
-    put_single(html, run, RUN_TOKENS_PER_S, "Speed", "Tokens trained on in a second.",
+    put_single(html, run, RUN_TOKENS_PER_S, "Speed", "Tokens trained on per second.",
                "tokens per second", 0);
     put_times(html, run);
     fputs("</div>\n", html);
@@ -387,7 +387,7 @@ static void put_charts(FILE *html, const run_history *run)
 
 typedef struct run_page {
     const run_history *run;
-    const series_point *smooth; /* the training loss */
+    const series_point *smooth; /* of the training loss */
     const char *name;
 } run_page;
 
@@ -429,7 +429,7 @@ static void put_page(FILE *html, const void *context)
     run_page_put(html, page->run, page->smooth, page->name);
 }
 
-/* The last part of the folder's true path: "." has a name as well. In memory to free(). */
+/* The last part of the folder's real path, as "." needs a name as well; to free(). */
 static char *folder_name(const char *folder)
 {
     char *path = realpath(folder, NULL);

@@ -1,8 +1,9 @@
-/* seriation.c - an order in which what belongs together stands side by side.
+/* seriation.c - an order in which things that belong together are side by side.
  *
- * Each thing begins as a chain of its own. Again and again the two chains that go together best, on the mean
- * over all their pairs (average linkage), are joined, turned so that the two ends that meet go together best
- * as well. So groups stay whole, and within and between them neighbours fit. n³/6 comparisons. */
+ * Each thing begins as a chain of its own. Until one chain is left, the two chains with the highest mean
+ * affinity over all their pairs (average linkage) are joined, turned so that the two ends that meet have the
+ * highest affinity. So groups stay whole, and neighbours fit within and between groups. This takes n³/6
+ * comparisons. */
 #include "report/seriation.h"
 
 #include <math.h>
@@ -10,14 +11,14 @@
 #include <string.h>
 
 typedef struct chain {
-    int32_t *things; /* of `length`, with room for all */
+    int32_t *things; /* [length], with room for all things */
     size_t length;
 } chain;
 
 typedef struct chains {
     const double *affinity;
     size_t n_things, n;
-    double *mean; /* [n_things, n_things] affinity of two chains */
+    double *mean; /* [n_things, n_things] mean affinity of two chains */
     chain *chains;
 } chains;
 
@@ -35,7 +36,7 @@ static void turn(chain *c)
     }
 }
 
-/* The second follows the first; either may be turned before. As they are is best among equals. */
+/* Appends the second chain to the first. Both may be turned before, but not if that gains nothing. */
 static void join(const chains *c, chain *first, chain *second)
 {
     int32_t a_ends[] = {first->things[first->length - 1], first->things[0]};
@@ -50,7 +51,7 @@ static void join(const chains *c, chain *first, chain *second)
     first->length += second->length;
 }
 
-/* The last chain takes the place of the second. */
+/* Joins two chains. The last chain takes the place of the second. */
 static void merge(chains *c, size_t one, size_t other)
 {
     size_t n = c->n_things, last = --c->n;

@@ -1,4 +1,4 @@
-/* seriation.h - an order in which what belongs together stands side by side. */
+/* seriation.h - an order in which things that belong together are side by side. */
 #ifndef DSMOE_REPORT_SERIATION_H
 #define DSMOE_REPORT_SERIATION_H
 
@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The order of n things, of which affinity [n, n] (symmetric, its diagonal is not read) tells how well each
- * two go together. The same numbers give the same order. False if there is no memory. */
+/* Finds an order of n things. affinity [n, n] says how well each pair goes together; it is symmetric, and its
+ * diagonal has no effect. The same numbers give the same order. False if out of memory. */
 bool seriation_order(const double *affinity, size_t n, int32_t *order);
 
 #endif

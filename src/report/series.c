@@ -54,7 +54,7 @@ void series_add(series *s, double x, double y)
     if (s->count == s->capacity) {
         halve(s);
         last = &s->points[s->count - 1];
-        if (last->n < s->per_point) { /* an odd one that had no neighbour */
+        if (last->n < s->per_point) { /* an odd point that had no neighbour */
             merge(last, &point);
             return;
         }
@@ -65,7 +65,7 @@ void series_add(series *s, double x, double y)
 const series_point *series_near(const series_point *points, size_t n, double x)
 {
     if (n == 0) return NULL;
-    size_t low = 0, high = n; /* the first point beyond x lies within */
+    size_t low = 0, high = n; /* the first point not before x is within these */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (points[middle].x < x)
@@ -84,7 +84,7 @@ series_point *series_smooth(const series *s)
     series_point *smooth = calloc(n ? n : 1, sizeof *smooth);
     if (!smooth) return NULL;
     for (size_t i = 0; i < n; i++) {
-        /* No wider than the way from the start, where the loss falls fast. */
+        /* The window is no wider than the distance from the start, where the loss falls fast. */
         size_t before = i < widest ? i : widest;
         size_t after = n - 1 - i < before ? n - 1 - i : before;
         double sum = 0, weights = 0;

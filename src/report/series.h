@@ -1,5 +1,5 @@
-/* series.h - numbers over steps, however many there are, in a bounded number of points: when all points
- * are taken, each two neighbours become one, which knows their mean and their extremes. */
+/* series.h - numbers over steps, however many there are, in a bounded number of points. When all points are
+ * taken, each pair of neighbours becomes one point, which has their mean and their extremes. */
 #ifndef DSMOE_REPORT_SERIES_H
 #define DSMOE_REPORT_SERIES_H
 
@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 typedef struct series_point {
-    double x, y;      /* means of what was put in */
+    double x, y;      /* means of the numbers that were added */
     double low, high; /* of y: the extremes, or the ends of an error bar */
-    double n;         /* how many */
+    double n;         /* how many numbers were added */
 } series_point;
 
 typedef struct series {
@@ -19,17 +19,17 @@ typedef struct series {
     double per_point, last_x;
 } series;
 
-/* `capacity` is at least 2; false if there is no memory. */
+/* `capacity` is at least 2; false if out of memory. */
 bool series_init(series *s, size_t capacity);
 void series_free(series *s); /* allowed on zeros */
 
-/* Ignores what is not a finite number, and an x that is not beyond the one before. */
+/* Adds a number. One that is not finite is ignored, and so is an x that is not above the one before. */
 void series_add(series *s, double x, double y);
 
 /* The point nearest to x; NULL if there is none. */
 const series_point *series_near(const series_point *points, size_t n, double x);
 
-/* A smooth version of y in points of the same number, to be freed; NULL if there is no memory. */
+/* The points with y smoothed, in memory to free(); NULL if out of memory. */
 series_point *series_smooth(const series *s);
 
 #endif

@@ -13,7 +13,7 @@ typedef struct code_range {
     uint32_t first, last;
 } code_range;
 
-/* Controls, and what changes how the text around it looks without being seen itself. */
+/* Control characters, and invisible characters that change how the text around them looks. */
 static const code_range unseen[] = {{0x00, 0x1f},     {0x7f, 0x9f},     {0xad, 0xad},
                                     {0x061c, 0x061c}, {0x180e, 0x180e}, {0x200b, 0x200f},
                                     {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfe00, 0xfe0f},
@@ -31,7 +31,7 @@ static bool in_ranges(uint32_t code, const code_range *ranges, size_t n_ranges)
     return false;
 }
 
-/* One character, or one byte of none, as it is shown; returns its columns, *size is what it took. */
+/* Writes a character, or a byte of no character, as it is shown. Returns its columns; *size is its bytes. */
 static int show_character(const char *bytes, size_t length, char out[16], size_t *size)
 {
     uint32_t code = 0;
@@ -48,7 +48,7 @@ static int show_character(const char *bytes, size_t length, char out[16], size_t
     if (in_ranges(code, unseen, sizeof unseen / sizeof *unseen))
         return snprintf(out, 16, "\\u{%X}", (unsigned)code);
     snprintf(out, 16, "%.*s", (int)*size, bytes);
-    if (code >= 0x300 && code <= 0x36f) return 0; /* sits on the character before it */
+    if (code >= 0x300 && code <= 0x36f) return 0; /* combines with the character before it */
     return in_ranges(code, wide, sizeof wide / sizeof *wide) ? 2 : 1;
 }
 

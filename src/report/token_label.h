@@ -9,9 +9,9 @@
 
 enum { TOKEN_LABEL = 160 };
 
-/* The text of a token with blanks, line ends and tabs made visible, and what cannot be shown as
- * \xE4 (a byte of no character) or \u{202E} (a control character); cut after some 20 columns.
- * Without a tokenizer, or for a token it does not have, the id: "#17". Returns the columns taken. */
+/* Writes the text of a token with blanks, line ends and tabs made visible. A byte of no character is shown as
+ * \xE4, a control character as \u{202E}. The text is cut after about 20 columns. Without a tokenizer, or for
+ * a token that it does not have, writes the id: "#17". Returns the columns taken. */
 int token_label(const dsmoe_tokenizer *tokenizer, int32_t token, char out[TOKEN_LABEL]);
 
 #endif

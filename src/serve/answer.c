@@ -1,4 +1,4 @@
-/* answer.c - what the forms of answers share. */
+/* answer.c - functions that all forms of answers share. */
 #include "serve/answer.h"
 
 #include <inttypes.h>
@@ -19,7 +19,7 @@ answer *answer_open(answer *a)
     return a;
 }
 
-/* Whether all of it could be written. */
+/* Whether everything could be written. */
 static bool answer_close(answer *a)
 {
     if (!a->out) return false;
@@ -78,7 +78,7 @@ void answer_fail(job *j)
     http_end(j->exchange);
 }
 
-/* ---- what is new ------------------------------------------------------------------------------- */
+/* ---- news -------------------------------------------------------------------------------------- */
 
 answer_news answer_take_news(text *t)
 {
@@ -128,7 +128,7 @@ void answer_put_timings(FILE *out, const text *t)
     int64_t n_prompt = (int64_t)t->prompt->n_ids - t->n_cached;
     double reading = t->first_at > 0 ? t->first_at - t->begun_at : 0;
     double writing = t->n_predicted > 1 ? t->last_at - t->first_at : 0;
-    /* The first token comes with the prompt's last: those after it take the time of writing. */
+    /* The pass that ends the prompt also gives the first token, so only later ones take writing time. */
     int64_t n_timed = t->n_predicted > 1 ? t->n_predicted - 1 : 0;
     fprintf(out, ", \"timings\": {\"cache_n\": %" PRId64 ", \"prompt_n\": %" PRId64, t->n_cached,
             n_prompt);
@@ -153,7 +153,7 @@ const char *answer_piece(const job *j, int32_t id, size_t *length)
 
 double answer_logprob(double logprob)
 {
-    return isfinite(logprob) ? logprob : -9999.0; /* what OpenAI's interface has for "never" */
+    return isfinite(logprob) ? logprob : -9999.0; /* OpenAI's value for "never" */
 }
 
 /* {"token", "logprob", "bytes"} without the brace at the end. */
@@ -188,7 +188,7 @@ void answer_put_logprobs(FILE *out, const text *t, size_t first, size_t n)
 
 /* ---- routing ----------------------------------------------------------------------------------- */
 
-/* The experts of a token, and their weights if they are given, layer by layer. */
+/* The experts of a token and their weights, layer by layer. */
 static void put_experts(FILE *out, const routing_log *log, int64_t row)
 {
     const routing_shape *s = &log->shape;
@@ -221,7 +221,7 @@ static void put_token(FILE *out, const text *t, int64_t position)
     fprintf(out, ", \"position\": %" PRId64 ", \"experts\": [", position);
 }
 
-/* Tokens that went through the model since it was last asked; `first` if nothing stands before them. */
+/* Tokens that went through the model since the last call. `first`: there are no others before them. */
 static void put_tokens(FILE *out, text *t, bool first)
 {
     routing_log *log = &t->routing;

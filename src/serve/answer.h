@@ -8,7 +8,7 @@
 
 extern const job_writer answer_chat, answer_completion, answer_native, answer_embedding;
 
-/* ---- what the forms share -------------------------------------------------------------------------- */
+/* ---- shared by all forms --------------------------------------------------------------------------- */
 
 /* JSON that is being written. */
 typedef struct answer {
@@ -17,16 +17,16 @@ typedef struct answer {
     size_t length;
 } answer;
 answer *answer_open(answer *a);
-/* As an event of a stream, as a whole answer; both close it. */
+/* Send it as an event of a stream, or as a whole answer; both close it. */
 void answer_send_event(answer *a, job *j);
 void answer_send_whole(answer *a, http_exchange *exchange, int status);
 
 /* Ends the exchange with an error. */
 void answer_refuse(http_exchange *exchange, const request_error *error);
-/* The end of a job that failed, whatever was sent already. */
+/* Ends the answer of a failed job, of which a part may have been sent. */
 void answer_fail(job *j);
 
-/* What a stream has to tell of a text: bytes and tokens that are new. */
+/* Bytes and tokens of a text that its answer does not have yet. */
 typedef struct answer_news {
     const char *bytes;
     size_t length;
@@ -34,11 +34,11 @@ typedef struct answer_news {
 } answer_news;
 answer_news answer_take_news(text *t);
 
-/* Members, after a comma. */
+/* Write members, each after a comma. */
 void answer_put_usage(FILE *out, const job *j);
 void answer_put_timings(FILE *out, const text *t);
-void answer_put_routing(FILE *out, text *t); /* forgets what it has told */
-/* The same for an answer that is not a stream: it is kept until the end. */
+void answer_put_routing(FILE *out, text *t); /* clears the log */
+/* For an answer that is not streamed: moves the log to t->routed, as JSON. */
 void answer_keep_routing(job *j, text *t);
 /* {"token", "logprob", "bytes", "top_logprobs"} of n tokens, with commas between them. */
 void answer_put_logprobs(FILE *out, const text *t, size_t first, size_t n);

@@ -33,7 +33,7 @@ static void put_content(FILE *out, const text *t, const answer_news *news)
     put_probabilities(out, t, news->first_token, news->n_tokens);
 }
 
-/* How it ended, and what it cost. */
+/* How the text ended, and its timings. */
 static void put_end(FILE *out, const text *t)
 {
     static const char *const types[] = {[TEXT_END_NONE] = "none",

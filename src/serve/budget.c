@@ -1,9 +1,9 @@
-/* budget.c - how many tokens of prompts a pass takes along. */
+/* budget.c - how many prompt tokens a pass reads. */
 #include "serve/budget.h"
 
 #include <math.h>
 
-/* A single pass may have met a neighbour of the machine. */
+/* Averages passes, as another process may have slowed down a single one. */
 static void blend(double *mean, double value)
 {
     *mean = *mean > 0 ? 0.8 * *mean + 0.2 * value : value;
@@ -15,7 +15,7 @@ static int class_of(int64_t n_writing)
     return c < BUDGET_CLASSES ? c : BUDGET_CLASSES - 1;
 }
 
-/* What is known of a pass with about so many texts; fewer texts take less. */
+/* Seconds of a pass with about n_writing texts, or with the most below that are known; 0: unknown. */
 static double writing_seconds(const budget *b, int64_t n_writing)
 {
     for (int c = class_of(n_writing); c >= 0; c--)

@@ -1,4 +1,4 @@
-/* client_events.c - server-sent events into chunks, and chunks into text, end and cost of an answer. */
+/* client_events.c - reads server-sent events as chunks, and chunks as the text, end and cost of an answer. */
 #include "serve/client_events.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "formats/json.h"
 
-/* ---- JSON that may be anything ----------------------------------------------------------------- */
+/* ---- JSON of any shape ------------------------------------------------------------------------- */
 
 static const json_node *member(const json_node *node, const char *key, json_kind kind)
 {
@@ -28,7 +28,7 @@ static const char *text_of(const json_node *node, const char *key, size_t *lengt
     return value ? json_node_string(value, length) : NULL;
 }
 
-/* A number from 0 up; false if there is none. */
+/* Reads a number that is at least 0; false if there is none. */
 static bool read_number(const json_node *node, const char *key, double *number)
 {
     const json_node *value = member(node, key, JSON_KIND_REAL);
@@ -38,7 +38,7 @@ static bool read_number(const json_node *node, const char *key, double *number)
     return true;
 }
 
-/* Counts are added up later: one that no text can have is none. */
+/* Counts are added up later, so an impossibly large one is ignored. */
 static void read_count(const json_node *node, const char *key, int64_t *count)
 {
     const int64_t most = (int64_t)1 << 40;
@@ -47,7 +47,7 @@ static void read_count(const json_node *node, const char *key, int64_t *count)
         *count = json_node_integer(value);
 }
 
-/* A text that is shown has no use for NULs, which the reader of JSON refuses: they become U+FFFD, which is as long. */
+/* The JSON reader refuses NULs, and shown text does not need them: they become U+FFFD, which is as long. */
 static void replace_nuls(char *json, size_t length)
 {
     static const char nul[] = "\\u0000", instead[] = "\\ufffd";
@@ -55,7 +55,7 @@ static void replace_nuls(char *json, size_t length)
     for (size_t i = 0; i + n <= length; i++) {
         if (json[i] != '\\') continue;
         if (!memcmp(json + i, nul, n)) memcpy(json + i, instead, n);
-        i++; /* what is escaped begins no escape */
+        i++; /* skip the escaped character */
     }
 }
 
@@ -74,7 +74,7 @@ static void read_cost(const json_node *chunk, client_cost *cost)
     if (read_number(timings, "predicted_ms", &ms)) cost->predicted_seconds = ms / 1000;
 }
 
-/* The message of an error: an object that has one, or the message itself. */
+/* The message of an error, which is an object with a message, or the message itself. */
 static const char *error_message(const json_node *node)
 {
     size_t length;
@@ -143,7 +143,7 @@ static dsmoe_status end_event(client_events *e, dsmoe_error *error)
     return status;
 }
 
-/* Comments, and fields other than data, mean nothing to us. */
+/* Comments, and fields other than data, are ignored. */
 static dsmoe_status end_line(client_events *e, dsmoe_error *error)
 {
     static const char mark[] = "\xef\xbb\xbf", field[] = "data:";
@@ -188,9 +188,9 @@ void client_events_free(client_events *e)
     byte_buffer_free(&e->data);
 }
 
-/* ---- answers that are one piece of JSON ---------------------------------------------------------- */
+/* ---- answers that are a single JSON object ------------------------------------------------------- */
 
-/* Servers have many words for it; all of them speak of the context, and of its tokens or their number. */
+/* Servers word this differently, but all of them mention the context, and tokens or a length. */
 static bool speaks_of_context(const json_node *body, const char *message)
 {
     size_t length;

@@ -1,4 +1,4 @@
-/* crowd.c - those who watch the whole crowd. */
+/* crowd.c - clients that watch how all texts together use the experts. */
 #include "serve/crowd.h"
 
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 #include "formats/json_write.h"
 #include "serve/answer.h"
 
-static const double interval = 0.1, silence = 10; /* seconds between events; until a comment */
+static const double interval = 0.1, silence = 10; /* seconds between events, comments */
 enum { MAX_UNSENT = 1 << 20 };
 
 bool crowd_create(crowd *c, const routing_shape *shape)
@@ -96,7 +96,7 @@ static void send_to_all(crowd *c, const char *bytes, size_t length)
 {
     drop_lost(c);
     for (int i = 0; i < c->n_watchers; i++)
-        if (http_unsent(c->watchers[i]) < MAX_UNSENT) /* otherwise it misses some */
+        if (http_unsent(c->watchers[i]) < MAX_UNSENT) /* slow clients miss events */
             http_send(c->watchers[i], bytes, length);
 }
 

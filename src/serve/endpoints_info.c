@@ -1,4 +1,4 @@
-/* endpoints_info.c - what the server says of itself and its model: health, models, props, slots, metrics. */
+/* endpoints_info.c - information about the server and its model: health, models, props, slots, metrics. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -25,7 +25,7 @@ void endpoint_health(server *s, http_exchange *exchange)
         return;
     }
     if (scheduler_look(s->scheduler).hangs) {
-        refuse(exchange, 503, "the engine shows no sign of life");
+        refuse(exchange, 503, "the engine does not respond");
         return;
     }
     answer a;

@@ -1,4 +1,4 @@
-/* endpoints_lora.c - the adapters: what they are, and the scales of requests that do not ask for others. */
+/* endpoints_lora.c - the list of adapters, and their scales for requests that give none. */
 #include <stdlib.h>
 
 #include "formats/json_write.h"

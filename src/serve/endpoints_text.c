@@ -1,4 +1,4 @@
-/* endpoints_text.c - requests that go through the model: they are read and handed to the scheduler. */
+/* endpoints_text.c - requests that go through the model: reads them and hands them to the scheduler. */
 #include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
@@ -27,7 +27,7 @@ static void name_job(const server *s, job *j, const char *prefix)
     j->created = (int64_t)time(NULL);
 }
 
-/* Hands the request on; from then on the scheduler answers it. */
+/* Hands the request to the scheduler, which answers it. */
 static void submit(server *s, request *r, http_exchange *exchange, const job_writer *writer,
                    const char *prefix)
 {

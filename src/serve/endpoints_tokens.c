@@ -1,4 +1,4 @@
-/* endpoints_tokens.c - text to tokens and back: tokenize, detokenize, apply-template. */
+/* endpoints_tokens.c - converts text to tokens and back: tokenize, detokenize, apply-template. */
 #include <stdlib.h>
 
 #include "base/utf8.h"
@@ -9,7 +9,7 @@
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
-/* The body as an object; NULL with *error filled. */
+/* The body as an object; NULL on failure, with *error filled. */
 static json_node *read_body(http_exchange *exchange, request_error *error)
 {
     size_t length;
@@ -33,7 +33,7 @@ static const json_node *member(const json_node *body, const char *name)
     return node && json_node_kind(node) != JSON_KIND_NULL ? node : NULL;
 }
 
-/* True or false as the body says, `otherwise` if it does not say. */
+/* A flag of the body; `otherwise` if it is absent. */
 static bool read_flag(const json_node *body, const char *name, bool otherwise, request_error *error)
 {
     const json_node *node = member(body, name);
@@ -50,11 +50,11 @@ static bool has_tokenizer(const server *s, request_error *error)
     return request_refuse(error, 501, "", "the model has no tokenizer");
 }
 
-/* The tokenizer's own line names its file, which is none of the client's business. */
+/* The tokenizer's own message names its file, so the client does not get it. */
 static bool refuse_of_tokenizer(request_error *error, const char *param, dsmoe_status status)
 {
     if (status == DSMOE_ERROR_MEMORY) return request_refuse(error, 503, "", "not enough memory");
-    return request_refuse(error, 400, param, "the tokenizer cannot take %s", param);
+    return request_refuse(error, 400, param, "the tokenizer cannot process %s", param);
 }
 
 /* ---- tokenize ---------------------------------------------------------------------------------- */
@@ -148,7 +148,7 @@ static bool send_text(server *s, http_exchange *exchange, const char *name, cons
     return true;
 }
 
-/* To be freed; NULL with *error filled. */
+/* The caller frees the ids. NULL on failure, with *error filled. */
 static int32_t *read_ids(const server *s, const json_node *node, size_t *n_ids,
                          request_error *error)
 {

@@ -1,8 +1,8 @@
-/* guard.c - who may ask.
+/* guard.c - which requests are allowed.
  *
- * A page on the web cannot read what a server on this machine answers, unless the server allows its origin; but it can
- * send, and by pointing its own name at 127.0.0.1 it can make the browser take this server for its own (DNS rebinding).
- * So names that this server was not given are refused (Host), and so are pages of others (Origin). */
+ * A web page cannot read the answers of a server on this machine unless the server allows its origin. But it
+ * can send requests, and by pointing its own name at 127.0.0.1 it can make the browser take this server for
+ * the page's own (DNS rebinding). So the server refuses an unknown Host, and the Origin of other pages. */
 #include "serve/guard.h"
 
 #include <arpa/inet.h>
@@ -17,24 +17,24 @@
 #include "serve/page.h"
 
 enum {
-    KEY_BYTES = 512,   /* that a key may have */
-    NAME_BYTES = 256,  /* of a host, which DNS bounds by 253 */
+    KEY_BYTES = 512,   /* the most that a key may have */
+    NAME_BYTES = 256,  /* of a host; DNS allows 253 */
     KEY_FILE = 1 << 20 /* bytes of a file of keys */
 };
 
 /* ---- keys ----------------------------------------------------------------------------------- */
 
-/* Each key lies in KEY_BYTES + 1 bytes, with zeros after it: comparing takes the same time for every length. */
+/* A key is padded with zeros to KEY_BYTES + 1, so that comparing takes the same time for every length. */
 static dsmoe_status add_key(guard *g, const char *key, size_t length, const char *where,
                             dsmoe_error *error)
 {
     if (length < 1 || length > KEY_BYTES)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "%s: a key has 1 to %d bytes", where,
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "%s: a key must have 1 to %d bytes", where,
                            KEY_BYTES);
     for (size_t i = 0; i < length; i++)
         if ((unsigned char)key[i] < 0x20 || key[i] == 0x7f)
-            return status_fail(error, DSMOE_ERROR_ARGUMENT, "%s: a key has no control characters",
-                               where);
+            return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                               "%s: a key must not contain control characters", where);
     char *copy = calloc(1, KEY_BYTES + 1);
     char **keys = copy ? realloc(g->keys, (g->n_keys + 1) * sizeof *keys) : NULL;
     if (!keys) {
@@ -86,7 +86,7 @@ void guard_free(guard *g)
     g->n_keys = 0;
 }
 
-/* Whether it is one of the keys. How long that takes tells nothing of them but how many there are. */
+/* Whether the text is one of the keys. How long this takes reveals only how many keys there are. */
 static bool is_key(const guard *g, const char *text, size_t length)
 {
     char padded[KEY_BYTES + 1] = {0};
@@ -94,7 +94,7 @@ static bool is_key(const guard *g, const char *text, size_t length)
     memcpy(padded, text, length);
     unsigned found = 0;
     for (size_t i = 0; i < g->n_keys; i++) {
-        volatile unsigned char differs = 0; /* volatile: no early end */
+        volatile unsigned char differs = 0; /* volatile: the loop must not end early */
         for (size_t j = 0; j < sizeof padded; j++)
             differs = (unsigned char)(differs | (padded[j] ^ g->keys[i][j]));
         found |= ((unsigned)differs - 1) >> 31;
@@ -125,7 +125,7 @@ bool guard_is_public(const char *path)
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-/* "name:port" in two: the name in small letters without a dot at its end, and the port. */
+/* "name:port" split in two: the name in lower case without a final dot, and the port. */
 typedef struct authority {
     char name[NAME_BYTES];
     int port;       /* -1: none */
@@ -181,7 +181,7 @@ static bool is_own_name(const char *name)
 static bool host_passes(const guard *g, const guard_request *r)
 {
     if (r->local) return true;
-    if (!r->host) return !r->origin; /* no browser leaves it out */
+    if (!r->host) return !r->origin; /* all browsers send a Host */
     authority host, other;
     if (!read_authority(&host, r->host)) return false;
     if (is_address(&host)) return true;
@@ -192,7 +192,7 @@ static bool host_passes(const guard *g, const guard_request *r)
     return is_own_name(host.name);
 }
 
-/* ---- pages ---------------------------------------------------------------------------------- */
+/* ---- origins -------------------------------------------------------------------------------- */
 
 static const char *after_scheme(const char *origin, int *port)
 {
@@ -203,7 +203,7 @@ static const char *after_scheme(const char *origin, int *port)
     return NULL;
 }
 
-/* This machine itself, and no name that only begins like it. */
+/* Whether an origin is this machine itself, not a name that only begins like one of its names. */
 static bool is_loopback(const authority *a, const char *text)
 {
     unsigned char bytes[16];

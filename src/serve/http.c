@@ -1,10 +1,11 @@
-/* http.c - HTTP by GNU libmicrohttpd (MHD), which no other file knows.
+/* http.c - HTTP by GNU libmicrohttpd (MHD), which no other file uses.
  *
- * MHD's threads read requests and write answers; answers come from another thread, at any time, while the client may
- * leave at any time. So an exchange has two owners, MHD's connection and the answering side, and lives until both have
- * let go of it. What they share lies under its lock: bytes that wait to be sent, and whether the connection is
- * suspended, which it is while nothing waits. MHD suspends in its own callbacks only, and only one that is suspended
- * is resumed; both happen under the lock, so neither can miss the other.
+ * MHD's threads read requests and write answers. Answers come from another thread at any time, and the client
+ * may disconnect at any time. So an exchange has two owners, MHD's connection and the answering thread, and
+ * lives until both have released it. Its lock guards what they share: the bytes waiting to be sent, and
+ * whether the connection is suspended, which it is while no bytes wait. MHD suspends only in its own
+ * callbacks, and only a suspended connection is resumed. Both happen under the lock, so a resume cannot be
+ * lost.
  *
  * Order of locks: the server's, an exchange's, MHD's own. */
 #include "serve/http.h"
@@ -30,50 +31,50 @@
 #include "serve/http_tls.h"
 
 enum {
-    HEAD_BYTES = 32 * 1024,  /* of memory for a connection: what bounds the head of a request */
-    BLOCK_BYTES = 32 * 1024, /* of an answer that are written at once */
-    BODY_RATE = 1024,        /* bytes a second that a body must come with, in the long run */
+    HEAD_BYTES = 32 * 1024,  /* memory of a connection, which limits a request's head */
+    BLOCK_BYTES = 32 * 1024, /* of an answer per write */
+    BODY_RATE = 1024,        /* bytes a second at which a body must arrive on average */
 };
 
 struct http_server {
     http_options options;
     struct MHD_Daemon *daemon;
     http_socket listener;
-    int left_over; /* the descriptor that MHD listened on until it was told to stop; -1: it still does */
-    atomic_int references; /* the server's own and one of each exchange */
+    int left_over; /* descriptor on which MHD listened before http_server_quiesce; -1: none */
+    atomic_int references; /* the server's own, and one for each exchange */
     http_bodies bodies;
     atomic_int n_answers;
     atomic_bool stopping, quiet;
     http_links *links;        /* the connections */
-    pthread_mutex_t lock;     /* of what follows */
+    pthread_mutex_t lock;     /* guards `exchanges` */
     http_exchange *exchanges; /* those that have a connection */
 };
 
 struct http_exchange {
     http_server *server;
     atomic_int references;
-    http_exchange *previous, *next; /* of the server's list, under its lock */
+    http_exchange *previous, *next; /* in the server's list, under its lock */
 
-    /* The request: the work of one of MHD's threads until it is handed over, and fixed from then on. */
+    /* The request. One of MHD's threads fills it until it is handed over; after that it is constant. */
     http_request request;
     double began;
-    bool handed;      /* someone answers, and will end the answer */
-    bool counted;     /* among those that are answered */
-    size_t swallowed; /* bytes of a body that are not wanted */
+    bool handed;      /* an answer was begun or will be, and http_end will be called */
+    bool counted;     /* in n_answers */
+    size_t swallowed; /* discarded bytes of the body */
 
-    pthread_mutex_t lock;              /* of what follows */
-    struct MHD_Connection *connection; /* NULL: it is done with this exchange */
+    pthread_mutex_t lock;              /* guards the fields below */
+    struct MHD_Connection *connection; /* NULL: MHD is done with this exchange */
     bool suspended;
-    bool gone;   /* the client is */
-    bool broken; /* the answer is not what it should be: cut it off */
+    bool gone;   /* the client has disconnected */
+    bool broken; /* the answer is incomplete: cut it off */
     bool begun, stream, started, ended;
     int status;
     http_fields answer_headers;
-    http_bytes waiting; /* to be sent */
+    http_bytes waiting; /* bytes to be sent */
     int sent_status;    /* 0: none yet */
     size_t n_sent;
     bool complete;
-    double took; /* seconds; 0: not over yet */
+    double took; /* seconds; 0: not finished */
 };
 
 /* ---- lifetimes ------------------------------------------------------------------------------ */
@@ -96,7 +97,7 @@ static void exchange_release(http_exchange *x)
     free(x);
 }
 
-/* Two references: the connection's and that of the answering side. NULL: no memory. */
+/* Has two references: the connection's and the answering thread's. NULL: no memory. */
 static http_exchange *exchange_new(http_server *server, struct MHD_Connection *connection,
                                    const char *method, const char *path)
 {
@@ -156,7 +157,7 @@ static http_link *link_of(struct MHD_Connection *connection)
 
 /* ---- the answer ----------------------------------------------------------------------------- */
 
-/* With the lock. */
+/* The caller holds the lock. */
 static void wake(http_exchange *x)
 {
     if (!x->suspended) return;
@@ -164,7 +165,7 @@ static void wake(http_exchange *x)
     MHD_resume_connection(x->connection);
 }
 
-/* With the lock, in a callback of MHD. */
+/* The caller holds the lock and runs in a callback of MHD. */
 static void suspend(http_exchange *x)
 {
     x->suspended = true;
@@ -218,7 +219,7 @@ bool http_alive(http_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
     if (x->connection && !x->gone) {
-        /* The descriptor is open: MHD tells us under this lock before it closes it. */
+        /* The descriptor is open: before MHD closes it, on_completed clears `connection` under this lock. */
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         struct pollfd look = {.fd = info ? info->connect_fd : -1, .events = POLLRDHUP};
@@ -248,7 +249,7 @@ void http_answer(http_exchange *x, int status, const char *content_type, const v
     http_end(x);
 }
 
-/* An answer of this file's own. Nothing else answers from here on. */
+/* Sends an answer of http.c's own. The request is not handed to a handler after that. */
 static void refuse(http_exchange *x, int status, const char *message)
 {
     x->handed = true;
@@ -262,7 +263,7 @@ static void refuse(http_exchange *x, int status, const char *message)
     free(body);
 }
 
-/* ---- from the answer to the connection --------------------------------------------------------- */
+/* ---- sending the answer ------------------------------------------------------------------------ */
 
 /* MHD asks for the next bytes of a body. */
 static ssize_t on_read(void *context, uint64_t position, char *bytes, size_t max)
@@ -286,7 +287,7 @@ static ssize_t on_read(void *context, uint64_t position, char *bytes, size_t max
     return result;
 }
 
-/* The head of the answer leaves. Nothing of it changes any more. */
+/* Sends the head of the answer, which is constant from then on. */
 static enum MHD_Result queue(http_exchange *x, struct MHD_Connection *connection)
 {
     pthread_mutex_lock(&x->lock);
@@ -297,7 +298,7 @@ static enum MHD_Result queue(http_exchange *x, struct MHD_Connection *connection
     if (!response) return MHD_NO;
     bool made = MHD_add_response_header(response, "X-Request-Id", x->request.id) &&
                 MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
-    if (atomic_load(&x->server->quiet)) /* the client had better come back to someone else */
+    if (atomic_load(&x->server->quiet)) /* the next request needs another server */
         made = made && MHD_add_response_header(response, "Connection", "close");
     for (http_field *field = x->answer_headers.first; field && made; field = field->next)
         made = MHD_add_response_header(response, field->name, field->value);
@@ -312,7 +313,7 @@ static enum MHD_Result queue(http_exchange *x, struct MHD_Connection *connection
     return result;
 }
 
-/* The head of the answer as soon as it is known; until then the connection is suspended, and MHD calls again. */
+/* Sends the head of the answer if it is known. Otherwise suspends the connection; then MHD calls again. */
 static enum MHD_Result answer(http_exchange *x, struct MHD_Connection *connection)
 {
     http_link_end(x->server->links, link_of(connection));
@@ -341,13 +342,13 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     x->suspended = false;
     x->gone = true;
     bool all_sent = x->ended && !http_bytes_count(&x->waiting);
-    if (!strcmp(x->request.method, "HEAD")) all_sent = true; /* the body stays here */
+    if (!strcmp(x->request.method, "HEAD")) all_sent = true; /* the body is not sent */
     x->complete = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && x->sent_status && all_sent;
     x->took = clock_seconds() - x->began;
     pthread_mutex_unlock(&x->lock);
     if (x->counted) atomic_fetch_sub(&server->n_answers, 1);
     if (server->options.finished) server->options.finished(server->options.context, x);
-    if (!x->handed) exchange_release(x); /* no handler knows of it */
+    if (!x->handed) exchange_release(x); /* no handler will release it */
     exchange_release(x);
 }
 
@@ -372,7 +373,7 @@ static enum MHD_Result on_parameter(void *context, enum MHD_ValueKind kind, cons
     return MHD_YES;
 }
 
-/* Paths are compared with names that are known, so they stay as they were sent. */
+/* Paths are compared with known names, so they are not unescaped. */
 static size_t on_unescape(void *context, struct MHD_Connection *connection, char *text)
 {
     (void)context, (void)connection;
@@ -381,9 +382,9 @@ static size_t on_unescape(void *context, struct MHD_Connection *connection, char
 
 static const char too_long[] = "the body of the request is too long";
 
-/* The head of a request is in. A refusal waits until the body is in, too: many clients read nothing before
- * they have sent all, and would see a reset instead. It leaves at once, and the connection is closed, if
- * there is no telling where the body ends, if it is too long to wait for, or if the client itself waits. */
+/* The head of a request has arrived. A refusal waits for the body too: many clients read nothing before they
+ * have sent everything, and would see a reset instead. The refusal is sent immediately, and the connection
+ * closed, if the end of the body is unknown, if the body is too long, or if the client itself waits. */
 static enum MHD_Result begin_request(http_server *server, struct MHD_Connection *connection,
                                      const char *path, const char *method, const char *version,
                                      void **memory)
@@ -420,7 +421,7 @@ static enum MHD_Result take_body(http_exchange *x, const char *bytes, size_t len
         refuse(x, status, status == 413 ? too_long : "too many requests are being read");
     }
     x->swallowed += length;
-    return x->swallowed > bodies->max ? MHD_NO : MHD_YES; /* enough of politeness */
+    return x->swallowed > bodies->max ? MHD_NO : MHD_YES; /* too much to wait for */
 }
 
 static enum MHD_Result on_request(void *context, struct MHD_Connection *connection,
@@ -476,7 +477,7 @@ http_summary http_summarise(http_exchange *x)
 
 /* ---- the server ----------------------------------------------------------------------------- */
 
-/* MHD closes the descriptor that it listens on, but after an error only sometimes: it has one of its own. */
+/* MHD closes the descriptor that it listens on, but after an error only sometimes, so it gets a duplicate. */
 static void start_daemon(http_server *server, const http_tls *tls)
 {
     int descriptor = fcntl(server->listener.descriptor, F_DUPFD_CLOEXEC, 0);
@@ -488,7 +489,7 @@ static void start_daemon(http_server *server, const http_tls *tls)
                                     {MHD_OPTION_END, 0, NULL}};
     int n = 0;
     int n_threads = o->n_threads < o->max_connections ? o->n_threads : o->max_connections;
-    if (n_threads > 1) /* they divide the connections among themselves */
+    if (n_threads > 1) /* the threads divide the connections */
         more[n++] = (struct MHD_OptionItem){MHD_OPTION_THREAD_POOL_SIZE, n_threads, NULL};
     if (tls->key) {
         more[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, tls->key};
@@ -519,7 +520,7 @@ static http_server *server_new(const http_options *options)
     return server;
 }
 
-/* Everything but the memory of the server; after an error some of it is there. */
+/* Opens everything that a server needs. After an error some of it may be open. */
 static dsmoe_status server_open(http_server *server, http_tls *tls, dsmoe_error *error)
 {
     const http_options *o = &server->options;
@@ -564,7 +565,7 @@ const char *http_server_url(const http_server *server) { return server->listener
 void http_server_quiesce(http_server *server)
 {
     if (atomic_exchange(&server->quiet, true)) return;
-    /* MHD looks away but lets it be; the kernel would go on to greet clients. */
+    /* MHD stops accepting but leaves the socket open, so the kernel would still accept clients. */
     server->left_over = MHD_quiesce_daemon(server->daemon);
     shutdown(server->listener.descriptor, SHUT_RDWR);
 }
@@ -573,7 +574,7 @@ int http_server_connections(http_server *server) { return http_links_count(serve
 
 int http_server_answers(http_server *server) { return atomic_load(&server->n_answers); }
 
-/* MHD must not be stopped while a connection is suspended; from here on none will be. */
+/* MHD must not be stopped while a connection is suspended. Once `stopping` is set, none will be. */
 static void resume_all(http_server *server)
 {
     pthread_mutex_lock(&server->lock);

@@ -1,4 +1,4 @@
-/* http_bytes.c - bytes that wait. */
+/* http_bytes.c - a queue of bytes. */
 #include "serve/http_bytes.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 size_t http_bytes_count(const http_bytes *b) { return b->last - b->first; }
 
-/* Room for so many bytes after `last`. */
+/* Makes room for `length` bytes after `last`. */
 static bool make_room(http_bytes *b, size_t length)
 {
     size_t n = http_bytes_count(b), capacity = b->capacity ? b->capacity : 512, need;

@@ -1,4 +1,4 @@
-/* http_fields.c - names with values, and what those of a request say of its body. */
+/* http_fields.c - lists of names with values, and checks of a request's headers. */
 #include "serve/http_fields.h"
 
 #include <stdlib.h>
@@ -38,7 +38,7 @@ void http_fields_free(http_fields *fields)
     *fields = (http_fields){0};
 }
 
-/* "Content-Length : 5" is a header to some and none to others. */
+/* Some programs read "Content-Length : 5" as that header, others do not. */
 static bool is_token(const char *name)
 {
     static const char letters[] = "!#$%&'*+-.^_`|~0123456789"
@@ -62,10 +62,10 @@ const char *http_fields_fault(const http_fields *headers, const char *version)
             if (strcasecmp(field->value, "chunked")) return "Transfer-Encoding is not chunked";
         }
     }
-    if (n_hosts > 1) return "Host is there more than once";
+    if (n_hosts > 1) return "Host is given more than once";
     if (n_hosts < 1 && strcmp(version, "HTTP/1.0")) return "the header Host is missing";
-    if (n_lengths > 1) return "Content-Length is there more than once";
-    if (n_encodings > 1) return "Transfer-Encoding is there more than once";
+    if (n_lengths > 1) return "Content-Length is given more than once";
+    if (n_encodings > 1) return "Transfer-Encoding is given more than once";
     if (n_lengths && n_encodings)
         return "the request has both a Content-Length and a Transfer-Encoding";
     return NULL;

@@ -1,5 +1,5 @@
-/* http_fields.h - names with values: the headers of a request, its parameters, the headers of an answer; and what a
- * request's headers say of its body. */
+/* http_fields.h - lists of names with values: headers and parameters of a request, headers of an answer. Also
+ * checks a request's headers. */
 #ifndef DSMOE_SERVE_HTTP_FIELDS_H
 #define DSMOE_SERVE_HTTP_FIELDS_H
 
@@ -20,14 +20,14 @@ typedef struct http_fields {
 
 /* False if there is no memory. */
 bool http_fields_add(http_fields *fields, const char *name, const char *value);
-/* The first of that name, without regard to case; NULL: none. */
+/* The value of the first field with that name, ignoring case; NULL: none. */
 const char *http_fields_find(const http_fields *fields, const char *name);
 void http_fields_free(http_fields *fields);
 
-/* What makes it unclear where the request ends or whom it is for, so that a proxy in front could think otherwise; NULL:
- * nothing. Only HTTP/1.0 has requests without a Host. */
+/* A fault that makes it unclear where the request ends or which host it is for, so that a proxy in front of
+ * the server could read it differently; NULL: none. Only HTTP/1.0 allows requests without a Host. */
 const char *http_fields_fault(const http_fields *headers, const char *version);
-/* Bytes that the headers promise; 0 if they say nothing, UINT64_MAX if it is more than a number holds. */
+/* The Content-Length; 0 if there is none, UINT64_MAX if it is larger than that. */
 uint64_t http_fields_length(const http_fields *headers);
 
 #endif

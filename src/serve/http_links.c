@@ -11,22 +11,22 @@
 struct http_link {
     http_link *previous, *next;
     int descriptor;
-    double deadline; /* by which its request must be in, on the clock of base/clock.h; 0: none */
+    double deadline; /* for its request to arrive, on the clock of base/clock.h; 0: none */
 };
 
 struct http_links {
     double seconds; /* from the beginning of a request to its deadline; 0: no limit */
     pthread_t watcher;
-    pthread_mutex_t lock; /* of what follows, and of all connections */
+    pthread_mutex_t lock; /* guards the fields below and all connections */
     pthread_cond_t wake;
     bool ends;
     http_link *first;
     int n;
 };
 
-/* ---- those that are late ------------------------------------------------------------------------ */
+/* ---- late connections --------------------------------------------------------------------------- */
 
-/* Their readers see their end. */
+/* Shuts down late connections; MHD then sees their end. */
 static void end_late(const http_links *links, double now)
 {
     for (const http_link *link = links->first; link; link = link->next)
@@ -48,7 +48,7 @@ static void *watch(void *context)
     return NULL;
 }
 
-/* ---- all of them -------------------------------------------------------------------------------- */
+/* ---- all connections ---------------------------------------------------------------------------- */
 
 http_links *http_links_create(double seconds)
 {
@@ -89,7 +89,7 @@ int http_links_count(http_links *links)
     return n;
 }
 
-/* ---- one --------------------------------------------------------------------------------------- */
+/* ---- one connection ---------------------------------------------------------------------------- */
 
 static double next_deadline(const http_links *links)
 {

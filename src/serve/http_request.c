@@ -1,4 +1,4 @@
-/* http_request.c - a request as it was read. */
+/* http_request.c - a request that was read. */
 #include "serve/http_request.h"
 
 #include <netdb.h>
@@ -29,7 +29,7 @@ bool http_request_init(http_request *r, const char *method, const char *path,
     return r->method && r->path && make_id(r->id);
 }
 
-/* Room for so many bytes more and a NUL. */
+/* Makes room for `length` more bytes and a NUL. Returns 0 or a status. */
 static int grow(http_request *r, size_t length, http_bodies *bodies)
 {
     size_t capacity = r->capacity ? r->capacity : 1024;

@@ -1,4 +1,4 @@
-/* http_request.h - a request as it was read: copies, which outlive the connection that it came by. */
+/* http_request.h - a request that was read, as copies that outlive its connection. */
 #ifndef DSMOE_SERVE_HTTP_REQUEST_H
 #define DSMOE_SERVE_HTTP_REQUEST_H
 
@@ -11,8 +11,8 @@
 
 /* The bodies of all requests of a server. */
 typedef struct http_bodies {
-    size_t max, max_all; /* bytes of one, and of all together */
-    atomic_size_t n_all; /* that are held now */
+    size_t max, max_all; /* bytes of one body, of all together */
+    atomic_size_t n_all; /* bytes held now */
 } http_bodies;
 
 typedef struct http_request {
@@ -24,11 +24,12 @@ typedef struct http_request {
     char peer[64]; /* address of the client */
 } http_request;
 
-/* Without headers and body yet; http_request_free in any case. `peer` may be NULL. False: no memory or no chance. */
+/* Makes a request without headers or body. Call http_request_free in any case. `peer` may be NULL. False: no
+ * memory or no random bytes. */
 bool http_request_init(http_request *r, const char *method, const char *path,
                        const struct sockaddr *peer);
-/* More of the body: 0, or the status to refuse the request with. Memory grows with what comes, not with what
- * was promised. */
+/* Adds bytes to the body. Returns 0, or the status to refuse the request with. Memory grows with the bytes
+ * that arrive, not with Content-Length. */
 int http_request_add(http_request *r, const char *bytes, size_t length, http_bodies *bodies);
 void http_request_free(http_request *r, http_bodies *bodies);
 

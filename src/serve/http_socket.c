@@ -27,9 +27,9 @@ static int listen_at(const struct addrinfo *address)
 {
     int descriptor = make_socket(address->ai_family);
     if (descriptor < 0) return -1;
-    /* A server that starts again must not wait until the connections of the last one are forgotten. */
+    /* A restarted server must not have to wait until the old server's connections have timed out. */
     setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-    if (address->ai_family == AF_INET6) /* "::" is every address of both kinds */
+    if (address->ai_family == AF_INET6) /* "::" listens on IPv4 and IPv6 */
         setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int));
     if (!bind(descriptor, address->ai_addr, address->ai_addrlen) && !listen(descriptor, SOMAXCONN))
         return descriptor;
@@ -71,7 +71,7 @@ dsmoe_status http_socket_open(http_socket *listener, const char *scheme, const c
     int reason = 0;
     for (struct addrinfo *a = addresses; a && listener->descriptor < 0; a = a->ai_next) {
         listener->descriptor = listen_at(a);
-        if (listener->descriptor < 0 && !reason) reason = errno; /* the first is the one meant */
+        if (listener->descriptor < 0 && !reason) reason = errno; /* report the first */
     }
     freeaddrinfo(addresses);
     if (listener->descriptor < 0)
@@ -97,7 +97,7 @@ static bool is_stale(const struct sockaddr_un *address)
     return refused;
 }
 
-/* Makes the file; false with errno. */
+/* Makes the socket file. On failure returns false and sets errno. */
 static bool bind_file(int descriptor, const struct sockaddr_un *address)
 {
     const struct sockaddr *general = (const struct sockaddr *)address;

@@ -1,4 +1,4 @@
-/* http_tls.c - the certificate of a server and its key. */
+/* http_tls.c - a server's TLS certificate and key. */
 #include "serve/http_tls.h"
 
 #include <stdlib.h>

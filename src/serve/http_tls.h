@@ -1,4 +1,4 @@
-/* http_tls.h - the certificate of a server and its key. */
+/* http_tls.h - a server's TLS certificate and key. */
 #ifndef DSMOE_SERVE_HTTP_TLS_H
 #define DSMOE_SERVE_HTTP_TLS_H
 
@@ -8,9 +8,9 @@ typedef struct http_tls {
     char *cert, *key; /* PEM; NULL: no TLS */
 } http_tls;
 
-/* From two files; neither: no TLS. http_tls_free in any case. */
+/* Reads two PEM files; if both are NULL there is no TLS. Call http_tls_free in any case. */
 dsmoe_status http_tls_read(http_tls *tls, const char *cert, const char *key, dsmoe_error *error);
-/* Leaves nothing of the key in memory. */
+/* Erases the key from memory and frees both. */
 void http_tls_free(http_tls *tls);
 
 #endif

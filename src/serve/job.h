@@ -9,9 +9,9 @@ enum { JOB_ID = 48 };
 
 /* How an answer is written; called by the thread that owns the engine. */
 typedef struct job_writer {
-    /* A text went on: there may be more to show of it. NULL: nothing is shown before the end. */
+    /* A text grew, so there may be more of it to send. NULL: nothing is sent before the end. */
     void (*show)(job *j, text *t);
-    /* All texts are at their end, or `error` says why there is no answer. The exchange is ended here. */
+    /* All texts have ended, or `error` says why there is no answer. Ends the exchange. */
     void (*finish)(job *j);
 } job_writer;
 
@@ -24,21 +24,21 @@ struct job {
     int64_t vocab_size, hidden_size;
     char id[JOB_ID];
     int64_t created; /* seconds since 1970 */
-    text *texts;     /* those of a prompt beside each other */
+    text *texts;     /* the texts of one prompt are adjacent */
     size_t n_texts, n_ended;
-    int64_t n_logprobs;  /* of an answer that is kept until its end */
+    int64_t n_logprobs;  /* of an answer that is not streamed */
     bool begun;          /* the head of the answer has been sent */
     double deadline;     /* seconds on the clock of the scheduler */
-    request_error error; /* its status is 0 as long as all is well */
+    request_error error; /* its status is 0 while there is none */
     job *next;
 };
 
-/* Takes the request and the exchange over, whatever happens to them. NULL if there is no memory. */
+/* Takes over the request. NULL if there is no memory; then the request stays the caller's. */
 job *job_create(request *r, http_exchange *exchange, const job_writer *writer);
 void job_free(job *j);
-/* Sends a comment on a stream, so that proxies and clients do not take a long prompt for silence. */
+/* Sends a comment on a stream, so that proxies and clients do not time out during a long prompt. */
 void job_ping(job *j);
-/* The head of a stream, if it has not been sent. */
+/* Sends the head of a stream if it has not been sent. */
 void job_begin_stream(job *j);
 
 #endif

@@ -1,4 +1,4 @@
-/* metrics.c - what the server counts. */
+/* metrics.c - the server's counters. */
 #include "serve/metrics.h"
 
 #include <inttypes.h>
@@ -9,7 +9,7 @@ static const double seconds_bounds[METRICS_BUCKETS] = {0.005, 0.01, 0.025, 0.05,
                                                        1,     2.5,  5,     10,   30,  60,   300};
 static const double token_bounds[METRICS_BUCKETS] = {1,   2,   4,   8,    16,   32,   64,
                                                      128, 256, 512, 1024, 2048, 4096, 8192};
-/* Statuses that are counted apart; the last stands for all others. */
+/* Statuses that are counted separately; the last entry, 0, is for all others. */
 static const int statuses[METRICS_STATUSES] = {200, 204, 400, 401, 403, 404, 405, 408,
                                                413, 429, 499, 500, 501, 503, 504, 0};
 
@@ -35,7 +35,7 @@ void metrics_count_request(metrics *m, int endpoint, int status)
     atomic_fetch_add(&m->requests[endpoint][i], 1);
 }
 
-/* ---- the text ---------------------------------------------------------------------------------- */
+/* ---- output ------------------------------------------------------------------------------------ */
 
 static void put_head(FILE *out, const char *name, const char *type, const char *help)
 {
@@ -85,7 +85,7 @@ static void put_histogram(FILE *out, const char *name, const char *help, const m
 
 static void put_requests(FILE *out, const metrics *m, const char *const *paths, int n_paths)
 {
-    put_head(out, "requests_total", "counter", "Requests that were answered.");
+    put_head(out, "requests_total", "counter", "Requests answered.");
     for (int e = 0; e < n_paths; e++)
         for (int i = 0; i < METRICS_STATUSES; i++) {
             uint64_t n = atomic_load(&m->requests[e][i]);
@@ -100,30 +100,31 @@ void metrics_write(const metrics *m, const metrics_gauges *g, const char *const 
                    double now, FILE *out)
 {
     put_requests(out, m, paths, n_paths);
-    put_gauge(out, "requests_running", "Requests that are being answered.", (double)g->n_running);
-    put_gauge(out, "requests_waiting", "Requests that wait for a place.", (double)g->n_waiting);
+    put_gauge(out, "requests_running", "Requests being answered.", (double)g->n_running);
+    put_gauge(out, "requests_waiting", "Requests waiting for a place.", (double)g->n_waiting);
     put_gauge(out, "connections", "Open connections.", (double)g->n_connections);
-    put_counter(out, "prompt_tokens_total", "Tokens of prompts that were computed.",
+    put_counter(out, "prompt_tokens_total", "Prompt tokens computed.",
                 atomic_load(&m->prompt_tokens));
-    put_counter(out, "cached_tokens_total", "Tokens of prompts that earlier texts had left.",
+    put_counter(out, "cached_tokens_total", "Prompt tokens reused from earlier texts.",
                 atomic_load(&m->cached_tokens));
-    put_counter(out, "predicted_tokens_total", "Tokens that were written.",
+    put_counter(out, "predicted_tokens_total", "Tokens written.",
                 atomic_load(&m->predicted_tokens));
     put_seconds(out, "prompt_seconds_total",
-                "Seconds from a place to the first token, of all texts.",
+                "Seconds from getting a place to the first token, summed over all texts.",
                 atomic_load(&m->prompt_micros));
     put_seconds(out, "predicted_seconds_total",
-                "Seconds from the first token to the last, of all texts.",
+                "Seconds from the first token to the last, summed over all texts.",
                 atomic_load(&m->predicted_micros));
     put_counter(out, "passes_total", "Passes through the model.", atomic_load(&m->passes));
-    put_histogram(out, "pass_tokens", "Tokens of a pass.", &m->pass_tokens);
-    put_histogram(out, "queue_seconds", "Wait for a place.", &m->queue);
-    put_histogram(out, "time_to_first_token_seconds", "From a request to its first token.",
+    put_histogram(out, "pass_tokens", "Tokens per pass.", &m->pass_tokens);
+    put_histogram(out, "queue_seconds", "Seconds spent waiting for a place.", &m->queue);
+    put_histogram(out, "time_to_first_token_seconds", "Seconds from a request to its first token.",
                   &m->first_token);
-    put_histogram(out, "inter_token_seconds", "From a token to the next.", &m->inter_token);
+    put_histogram(out, "inter_token_seconds", "Seconds from one token to the next.",
+                  &m->inter_token);
     put_gauge(out, "kv_pages", "Pages of keys and values.", (double)g->n_pages);
-    put_gauge(out, "kv_pages_used", "Pages that running texts use.", (double)g->n_pages_used);
-    put_gauge(out, "kv_pages_kept", "Pages kept for texts that begin alike.",
+    put_gauge(out, "kv_pages_used", "Pages used by running texts.", (double)g->n_pages_used);
+    put_gauge(out, "kv_pages_kept", "Pages kept for later texts with the same beginning.",
               (double)g->n_pages_kept);
-    put_gauge(out, "uptime_seconds", "Since the server began.", now - m->started_at);
+    put_gauge(out, "uptime_seconds", "Seconds since the server started.", now - m->started_at);
 }

@@ -1,4 +1,4 @@
-/* metrics.h - what the server counts, for /metrics. Any thread may count. */
+/* metrics.h - the server's counters, for /metrics. Any thread may count. */
 #ifndef DSMOE_SERVE_METRICS_H
 #define DSMOE_SERVE_METRICS_H
 
@@ -17,19 +17,19 @@ typedef struct metrics_histogram {
 typedef struct metrics {
     double started_at;
     _Atomic uint64_t prompt_tokens, cached_tokens, predicted_tokens, passes;
-    _Atomic uint64_t prompt_micros, predicted_micros; /* that texts took for reading, for writing */
+    _Atomic uint64_t prompt_micros, predicted_micros; /* of reading and writing, over all texts */
     metrics_histogram first_token, inter_token, queue, pass_tokens;
     _Atomic uint64_t requests[METRICS_ENDPOINTS][METRICS_STATUSES];
 } metrics;
 
-/* Of values that are read off when they are asked for. */
+/* Values that are taken when /metrics is requested. */
 typedef struct metrics_gauges {
     int64_t n_running, n_waiting, n_pages, n_pages_used, n_pages_kept, n_connections;
 } metrics_gauges;
 
 void metrics_init(metrics *m, double now);
 void metrics_observe(metrics_histogram *h, double value);
-/* A request to this endpoint (its place in a table of paths) was answered so. */
+/* Counts an answer with this status. `endpoint` is an index into the table of paths. */
 void metrics_count_request(metrics *m, int endpoint, int status);
 /* Prometheus' text format; `paths` names the endpoints. */
 void metrics_write(const metrics *m, const metrics_gauges *g, const char *const *paths, int n_paths,

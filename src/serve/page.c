@@ -1,4 +1,4 @@
-/* page.c - finds the files of the page. Paths are compared with names, never with a disk. */
+/* page.c - finds the files of the page. Paths are only compared with names; nothing is read from disk. */
 #include "serve/page.h"
 
 #include <string.h>

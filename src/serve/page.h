@@ -1,4 +1,4 @@
-/* page.h - the files of the page that people talk to the model with, as they lie in src/serve/page/. */
+/* page.h - the files of the page for talking to the model, from src/serve/page/. */
 #ifndef DSMOE_SERVE_PAGE_H
 #define DSMOE_SERVE_PAGE_H
 
@@ -10,7 +10,7 @@ typedef struct page_file {
     size_t length;
 } page_file;
 
-extern const page_file page_files[]; /* ends with one that has no name; made by cmake/embed.cmake */
+extern const page_file page_files[]; /* made by cmake/embed.cmake; the last has no name */
 
 /* The file for a path ("/" is index.html); NULL if there is none. */
 const page_file *page_find(const char *path);

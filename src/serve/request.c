@@ -1,5 +1,5 @@
-/* request.c - a body becomes a request: its text is parsed, its fields are checked, what cannot be honoured is
- * refused, and only then is any text of it encoded, which is the part that costs time. */
+/* request.c - reads a body into a request: parses it, checks its fields, refuses unsupported ones, and only
+ * then encodes its texts, which is the part that takes time. */
 #include "serve/request.h"
 
 #include <stdlib.h>
@@ -17,8 +17,8 @@ static request defaults(request_kind kind, const request_limits *limits)
     };
 }
 
-/* Integers beyond int64 do not spoil the text: they become reals, and the field that they stand in refuses them
- * by its name, or not looked at. Only a text that needs it is parsed like that, as it takes digits away. */
+/* An integer beyond int64 becomes a real, so that its field can refuse it by name, or ignore it. A body is
+ * parsed that way only if it has such integers, as reals lose digits. */
 static bool parse(const char *body, size_t length, json_node **root, request_error *error)
 {
     dsmoe_error reason;

@@ -1,5 +1,5 @@
-/* request.h - what a client asks for: the JSON body of a request as checked values. null means absent; unknown
- * fields are ignored; a known one that cannot be honoured and would change the answer is refused by its name. */
+/* request.h - the JSON body of a request as checked values. null means absent. Unknown fields are ignored. A
+ * known field that is not supported and would change the answer is refused, and the refusal names it. */
 #ifndef DSMOE_SERVE_REQUEST_H
 #define DSMOE_SERVE_REQUEST_H
 
@@ -12,10 +12,10 @@
 enum {
     REQUEST_MAX_CHOICES = 64, /* n times prompts */
     REQUEST_MAX_STOPS = 16,
-    REQUEST_MAX_STOP = 256, /* bytes of one */
+    REQUEST_MAX_STOP = 256, /* bytes of one stop text */
     REQUEST_MAX_MESSAGES = 4096,
-    REQUEST_MAX_LOGPROBS = 1 << 18, /* of an answer that is not a stream */
-    REQUEST_MAX_SCALE = 1000,       /* of an adapter, either way */
+    REQUEST_MAX_LOGPROBS = 1 << 18, /* of an answer that is not streamed */
+    REQUEST_MAX_SCALE = 1000,       /* an adapter's scale is from -1000 to 1000 */
 };
 
 typedef enum request_kind {
@@ -25,13 +25,13 @@ typedef enum request_kind {
     REQUEST_EMBEDDING,  /* /v1/embeddings */
 } request_kind;
 
-/* What requests are read against. */
+/* What the server checks requests against. */
 typedef struct request_limits {
-    const dsmoe_tokenizer *tokenizer; /* NULL: the model has none, and requests are made of ids */
-    const dsmoe_chat_form *chat_form; /* of conversations; NULL without a tokenizer */
-    int64_t vocab_size, n_ctx;        /* of the model, of a sequence */
+    const dsmoe_tokenizer *tokenizer; /* NULL: the model has none; requests must use ids */
+    const dsmoe_chat_form *chat_form; /* how conversations are framed; NULL without a tokenizer */
+    int64_t vocab_size, n_ctx;        /* n_ctx: tokens of a sequence */
     const char *model;                /* its name */
-    dsmoe_sampler_options sampling;   /* where a request says nothing */
+    dsmoe_sampler_options sampling;   /* defaults for omitted fields */
     int n_adapters;
 } request_limits;
 
@@ -48,19 +48,19 @@ typedef struct request {
     int64_t n;
     int64_t max_tokens; /* -1: as many as fit */
     dsmoe_sampler_options sampling;
-    dsmoe_logit_bias *biases; /* that `sampling` points to, if the request has any */
+    dsmoe_logit_bias *biases; /* sampling.logit_bias, if the request has any */
     bool has_seed;            /* otherwise the server chooses one */
     char **stops;
     size_t n_stops;
     bool stream, include_usage, timings_per_token;
-    bool cache_prompt; /* use pages that earlier texts left (true) */
+    bool cache_prompt; /* reuse pages that earlier texts left (default: true) */
     bool ignore_eos;
     bool logprobs;
     int n_top_logprobs;
-    bool return_tokens; /* /completion: ids beside the text */
-    bool routing;       /* each token with the experts that it met */
-    bool base64;        /* embeddings: encoding_format */
-    bool has_scales;    /* otherwise adapters have the server's */
+    bool return_tokens; /* /completion: send ids with the text */
+    bool routing;       /* send each token with the experts it was routed to */
+    bool base64;        /* embeddings: encoding_format is "base64" */
+    bool has_scales;    /* otherwise the server's scales apply */
     double scales[DSMOE_ADAPTERS_MAX];
 } request;
 
@@ -68,18 +68,18 @@ typedef struct request {
 typedef struct request_error {
     int status;       /* 400, 404, 413, 501, 503, … */
     const char *type; /* "invalid_request_error", … */
-    char param[64];   /* "": none in particular */
+    char param[64];   /* "": no single field */
     char message[512];
 } request_error;
-/* Always false, so that refusing is one statement. The message is one line of UTF-8 whatever a client sent. */
+/* Fills *error and returns false. Bytes that are not printable UTF-8 become '?' in the message. */
 bool request_refuse(request_error *error, int status, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* Type that belongs to a status. */
+/* OpenAI's error type for a status. */
 const char *request_error_type(int status);
-/* {"error": {"message", "type", "code", "param"}}, to be freed; NULL if there is no memory. */
+/* {"error": {"message", "type", "code", "param"}}; the caller frees it. NULL if there is no memory. */
 char *request_error_body(const request_error *error);
 
-/* False with *error filled; request_free in any case. */
+/* On failure returns false and fills *error. Call request_free in any case. */
 bool request_read(request *r, request_kind kind, const request_limits *limits, const char *body,
                   size_t length, request_error *error);
 void request_free(request *r);

@@ -1,6 +1,6 @@
 /* request_chat.c - a conversation becomes the ids of a prompt.
  *
- * Messages are checked and measured first, so that one piece of memory of the right size takes all their contents. */
+ * Messages are checked and measured first, so that one allocation holds all their contents. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ enum { PLACE = 64 }; /* bytes of a name such as messages[4095].content[12].type 
 /* ---- roles ----------------------------------------------------------------------------------- */
 
 typedef struct chat_role {
-    const char *name, *frame; /* NULL: known to others, not here */
+    const char *name, *frame; /* frame is NULL: not supported here */
 } chat_role;
 
 static const chat_role roles[] = {{"system", "system"}, {"developer", "system"},
@@ -89,7 +89,7 @@ static bool measure_parts(const request_reader *q, const char *name, const json_
         const json_node *text = part_text(q, place, json_node_item(parts, i));
         if (!text) return false;
         json_node_string(text, &length);
-        *n_bytes += length; /* all of them lie in memory, so their sum cannot wrap */
+        *n_bytes += length; /* all texts are in memory, so their sum cannot wrap */
     }
     return true;
 }
@@ -115,7 +115,7 @@ static bool measure_content(const request_reader *q, const char *place, const js
     }
 }
 
-/* What an answer did with tools belongs to it; without it the model would read another conversation. */
+/* Ignoring an answer's tool calls would show the model a different conversation, so they are refused. */
 static bool check_tool_calls(const request_reader *q, const char *place, const json_node *message)
 {
     const json_node *calls = request_member(message, "tool_calls");
@@ -126,7 +126,7 @@ static bool check_tool_calls(const request_reader *q, const char *place, const j
                           place);
 }
 
-/* *n_bytes grows by its content, with the end of a string. */
+/* Adds the size of the message's content and its NUL to *n_bytes. */
 static bool measure_message(const request_reader *q, size_t index, const json_node *message,
                             size_t *n_bytes)
 {
@@ -150,7 +150,7 @@ static char *put_text(char *at, const json_node *string)
     return at + length;
 }
 
-/* Parts follow each other without anything between them. */
+/* Parts are joined without a separator. */
 static char *put_content(char *at, const json_node *content)
 {
     if (content && json_node_kind(content) == JSON_KIND_STRING) {

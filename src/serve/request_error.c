@@ -21,7 +21,7 @@ const char *request_error_type(int status)
     }
 }
 
-/* One line of UTF-8: what a client sent may be quoted in it, and may be cut in the middle of a character. */
+/* Makes a message one line of UTF-8: it may quote a client's bytes, and may be cut within a character. */
 static void make_printable(char *text)
 {
     for (size_t left = strlen(text); left > 0;) {

@@ -5,7 +5,7 @@
 
 #include "serve/request_parts.h"
 
-/* ---- how tokens are chosen ------------------------------------------------------------------- */
+/* ---- sampling -------------------------------------------------------------------------------- */
 
 static bool read_sampling_numbers(request_reader *q)
 {
@@ -37,7 +37,7 @@ static bool read_repeat_penalty(request_reader *q)
     return request_refuse_value(q, "repeat_penalty", node, "a number above 0");
 }
 
-/* As many as there can be is -1 for a client, and what a sequence can hold for the sampler. */
+/* A client's -1 means no limit. For the sampler that is a top_k of 0 and a repeat_last_n of n_ctx. */
 static bool read_sampling_counts(request_reader *q)
 {
     dsmoe_sampler_options *o = &q->r->sampling;
@@ -58,9 +58,9 @@ static bool read_seed(request_reader *q)
     return true;
 }
 
-/* ---- how much is wanted, and in which form --------------------------------------------------- */
+/* ---- length and form of the answer ----------------------------------------------------------- */
 
-/* One limit under the names that different clients have for it. */
+/* Clients use different names for the same limit. */
 static bool read_max_tokens(request_reader *q)
 {
     static const struct {
@@ -120,7 +120,7 @@ static bool read_stream_options(request_reader *q)
     return true;
 }
 
-/* ---- logprobs, which each form asks for in its own way --------------------------------------- */
+/* ---- logprobs -------------------------------------------------------------------------------- */
 
 static bool read_chat_logprobs(request_reader *q)
 {
@@ -136,7 +136,7 @@ static bool read_chat_logprobs(request_reader *q)
     return true;
 }
 
-/* A number asks for as many; 0 of OpenAI's still asks for that of the token itself. */
+/* The number of alternatives. For OpenAI's `logprobs`, 0 still asks for the chosen token's own logprob. */
 static bool read_logprobs(request_reader *q)
 {
     if (q->r->kind == REQUEST_CHAT) return read_chat_logprobs(q);
@@ -149,9 +149,9 @@ static bool read_logprobs(request_reader *q)
     return true;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- all fields ------------------------------------------------------------------------------ */
 
-/* Clients put there what they like; one model answers. */
+/* Any name is accepted, as the server has only one model. */
 static bool read_model(request_reader *q)
 {
     const json_node *node = request_member(q->root, "model");

@@ -52,7 +52,7 @@ bool request_read_stops(request_reader *q)
 
 static const char bias_name[] = "logit_bias";
 
-/* A number, or false, which bans. */
+/* A number; false bans the token. */
 static bool read_bias_value(const request_reader *q, const json_node *node, double *bias)
 {
     if (json_node_kind(node) == JSON_KIND_BOOL && !json_node_bool(node)) {
@@ -93,7 +93,7 @@ static dsmoe_status add_member(void *context, const char *key, const json_node *
     size_t n_digits = strspn(key, "0123456789");
     if (key[n_digits] == '\0' && n_digits > 0 && n_digits <= MAX_DIGITS)
         return add_bias(q, strtoll(key, NULL, 10), value) ? DSMOE_OK : DSMOE_ERROR_ARGUMENT;
-    request_refuse(q->error, 400, bias_name, "%s names \"%.48s\"; keys must be ids of tokens",
+    request_refuse(q->error, 400, bias_name, "%s names \"%.48s\"; keys must be token ids",
                    bias_name, key);
     return DSMOE_ERROR_ARGUMENT;
 }

@@ -1,4 +1,4 @@
-/* request_lora.c - adapters that a request asks for: [{"id": 0, "scale": 0.5}, …], as llama.cpp's server takes them. */
+/* request_lora.c - adapters that a request asks for, as in llama.cpp: [{"id": 0, "scale": 0.5}, …]. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -16,9 +16,10 @@ static bool read_item(const json_node *item, int n_adapters, bool *seen, double 
     const json_node *scale_node = is_object ? request_member(item, "scale") : NULL;
     char value[REQUEST_VALUE_TEXT];
     if (!id_node || !scale_node || !request_is_integer(id_node, &id))
-        return request_refuse(error, 400, lora_name,
-                              "%s has %s in it; each must be an object with \"id\" and \"scale\"",
-                              lora_name, request_describe(item, value));
+        return request_refuse(
+            error, 400, lora_name,
+            "%s contains %s; each item must be an object with \"id\" and \"scale\"", lora_name,
+            request_describe(item, value));
     if (id < 0 || id >= n_adapters)
         return request_refuse(error, 400, lora_name,
                               "%s names adapter %" PRId64 "; ids are 0 to %d", lora_name, id,

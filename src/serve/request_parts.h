@@ -1,4 +1,4 @@
-/* request_parts.h - what the files of request.h share: a request that is being read, and single values of it. */
+/* request_parts.h - shared by the request_*.c files: the reader of a request, and its single values. */
 #ifndef DSMOE_SERVE_REQUEST_PARTS_H
 #define DSMOE_SERVE_REQUEST_PARTS_H
 
@@ -14,10 +14,10 @@ typedef struct request_reader {
 
 /* ---- values: request_values.c ---------------------------------------------------------------- */
 
-/* NULL if it is absent or null, which is the same. */
+/* NULL if the member is absent or null. */
 const json_node *request_member(const json_node *object, const char *name);
 
-/* A value in the words of a message: -1, "a text", an array of 3. */
+/* Describes a value for a message: -1, "a text", an array of 3. */
 enum { REQUEST_VALUE_TEXT = 96 };
 const char *request_describe(const json_node *node, char text[REQUEST_VALUE_TEXT]);
 
@@ -31,41 +31,40 @@ bool request_is_integer(const json_node *node, int64_t *value);
 bool request_is_number(const json_node *node, double *value);
 bool request_is_string(const json_node *node, const char *string);
 
-/* Members of the body. An absent one leaves *value as it was; false if it was refused. */
+/* Read a member of the body. An absent member leaves *value unchanged. False: the value was refused. */
 bool request_read_flag(const request_reader *q, const char *name, bool *value);
 bool request_read_integer(const request_reader *q, const char *name, int64_t min, int64_t max,
                           int64_t *value);
 bool request_read_number(const request_reader *q, const char *name, double min, double max,
                          double *value);
 
-/* ---- parts of a body, each false if something of it was refused ------------------------------ */
+/* ---- parts of a body; false: refused --------------------------------------------------------- */
 
-bool request_read_fields(request_reader *q); /* request_fields.c: numbers and flags */
-bool request_read_stops(request_reader *q);  /* request_lists.c */
-bool request_read_biases(request_reader *q); /* request_lists.c */
-bool request_read_lora(request_reader *q);   /* request_lora.c */
-bool request_check_refused(
-    const request_reader *q);                  /* request_refused.c: what cannot be honoured */
-bool request_read_prompts(request_reader *q);  /* request_prompt.c: prompt and input */
-bool request_read_messages(request_reader *q); /* request_chat.c */
+bool request_read_fields(request_reader *q);         /* request_fields.c: numbers and flags */
+bool request_read_stops(request_reader *q);          /* request_lists.c */
+bool request_read_biases(request_reader *q);         /* request_lists.c */
+bool request_read_lora(request_reader *q);           /* request_lora.c */
+bool request_check_refused(const request_reader *q); /* request_refused.c: unsupported fields */
+bool request_read_prompts(request_reader *q);        /* request_prompt.c: prompt and input */
+bool request_read_messages(request_reader *q);       /* request_chat.c */
 
 /* ---- adapters: request_lora.c ---------------------------------------------------------------- */
 
-/* A list of ids and scales as a scale for each adapter, 0 for those that it does not name. */
+/* Reads a list of ids and scales into a scale for each adapter; adapters that it does not name get 0. */
 bool request_read_scales(const json_node *list, int n_adapters, double *scales,
                          request_error *error);
 
 /* ---- prompts: request_prompt.c --------------------------------------------------------------- */
 
-/* Room for so many, if that is not too much for the request. */
+/* Makes room for n_prompts prompts. Refuses more than a request may have. */
 bool request_make_prompts(request_reader *q, const char *name, size_t n_prompts);
-/* Whether a text may be encoded: there is a tokenizer, and no text of this size is sure to be too long. */
+/* Refuses text if the model has no tokenizer, or if n_bytes are certainly too long for the context. */
 bool request_check_text(const request_reader *q, const char *name, size_t n_bytes);
-/* Ids become a prompt if the model knows each and the context holds them; they are freed in any case where
- * they do not. */
+/* Makes ids a prompt, which owns them from then on. Refuses and frees them if the model does not have one of
+ * them or the context does not hold them. */
 bool request_keep_prompt(const request_reader *q, const char *name, int32_t *ids, size_t n_ids,
                          request_prompt *prompt);
-/* Refuses with what is wrong with a text that an encoder gave up on. */
+/* Refuses a text that the tokenizer failed to encode. */
 bool request_refuse_text(const request_reader *q, const char *name, dsmoe_status status);
 
 #endif

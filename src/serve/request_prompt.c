@@ -1,4 +1,4 @@
-/* request_prompt.c - what a completion continues and an embedding is made of: texts, ids of tokens, or both. */
+/* request_prompt.c - the prompt of a completion and the input of an embedding: texts, token ids, or both. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,20 +9,20 @@
 
 enum { PLACE = 64 }; /* bytes of a name such as prompt[3][5] */
 
-/* ---- for every kind of prompt ---------------------------------------------------------------- */
+/* ---- every kind of prompt -------------------------------------------------------------------- */
 
 bool request_make_prompts(request_reader *q, const char *name, size_t n_prompts)
 {
     request *r = q->r;
     if (n_prompts > (size_t)(REQUEST_MAX_CHOICES / r->n))
         return request_refuse(q->error, 400, name,
-                              "%s has %zu prompts for %" PRId64 " answers each; all answers of a "
-                              "request must be at most %d",
+                              "%s has %zu prompts for %" PRId64 " answers each; a request may have "
+                              "at most %d answers",
                               name, n_prompts, r->n, REQUEST_MAX_CHOICES);
     if (r->routing && (r->n != 1 || n_prompts != 1))
         return request_refuse(q->error, 400, "routing",
                               "routing is true for %zu prompts with %" PRId64 " answers each; it "
-                              "must be one prompt with one answer",
+                              "needs one prompt with one answer",
                               n_prompts, r->n);
     r->prompts = calloc(n_prompts, sizeof *r->prompts);
     if (!r->prompts) return request_refuse_memory(q);
@@ -32,12 +32,12 @@ bool request_make_prompts(request_reader *q, const char *name, size_t n_prompts)
 
 bool request_check_text(const request_reader *q, const char *name, size_t n_bytes)
 {
-    /* No ordinary token is as long on average, and a short text costs nothing. */
+    /* No ordinary text has tokens this long on average. A short text is cheap to encode anyway. */
     enum { BYTES_PER_TOKEN = 64, ALWAYS = 1 << 20 };
     if (!q->limits->tokenizer)
-        return request_refuse(
-            q->error, 501, name,
-            "%s has text, but the model has no tokenizer: only ids of tokens work", name);
+        return request_refuse(q->error, 501, name,
+                              "%s has text, but the model has no tokenizer: only token ids work",
+                              name);
     if (n_bytes <= ALWAYS || (n_bytes - ALWAYS) / BYTES_PER_TOKEN <= (size_t)q->limits->n_ctx)
         return true;
     return request_refuse(q->error, 400, name,
@@ -48,13 +48,13 @@ bool request_check_text(const request_reader *q, const char *name, size_t n_byte
 
 bool request_refuse_text(const request_reader *q, const char *name, dsmoe_status status)
 {
-    /* The line of the tokenizer names its file, which is none of the client's business. */
+    /* The tokenizer's own message names its file, so the client does not get it. */
     if (status == DSMOE_ERROR_MEMORY) return request_refuse_memory(q);
     return request_refuse(q->error, 400, name, "%s is a text that the tokenizer cannot encode",
                           name);
 }
 
-/* A token must fit after the prompt, unless none is wanted. */
+/* A token must fit after the prompt, unless the client asks for none. */
 static bool check_length(const request_reader *q, const char *name, size_t n_ids)
 {
     size_t n_ctx = (size_t)q->limits->n_ctx;
@@ -131,7 +131,7 @@ static bool append_id(const request_reader *q, const char *place, const json_nod
     return id_buffer_append(ids, (int32_t)id, NULL) == DSMOE_OK || request_refuse_memory(q);
 }
 
-/* A text among ids: BOS is for the first item only. */
+/* A text among ids. Only the first item gets BOS. */
 static bool append_text(const request_reader *q, const char *place, const json_node *node,
                         bool first, id_buffer *ids)
 {
@@ -148,7 +148,7 @@ static bool append_text(const request_reader *q, const char *place, const json_n
     return status == DSMOE_OK || request_refuse_text(q, place, status);
 }
 
-/* Among ids only llama.cpp's own form has any. */
+/* Only llama.cpp's own form may have texts among ids. */
 static bool is_text(const request_reader *q, const json_node *item)
 {
     return q->r->kind == REQUEST_NATIVE && json_node_kind(item) == JSON_KIND_STRING;
@@ -173,9 +173,9 @@ static bool append_items(const request_reader *q, const char *name, const json_n
         if (text && i > 0 && request_is_string(item, "")) continue;
         if (!(text ? append_text(q, place, item, i == 0, ids) : append_id(q, place, item, ids)))
             return false;
-        if (ids->count > n_ctx && i + 1 < count) /* encoding the rest would be for nothing */
+        if (ids->count > n_ctx && i + 1 < count) /* no need to encode the rest */
             return request_refuse(q->error, 400, name,
-                                  "the prompt has %zu tokens and %zu items more, more than the "
+                                  "the prompt has %zu tokens and %zu more items, more than the "
                                   "context of %zu holds",
                                   ids->count, count - i - 1, n_ctx);
     }
@@ -186,7 +186,7 @@ static bool read_items(const request_reader *q, const char *name, const json_nod
                        request_prompt *prompt)
 {
     if (json_node_count(array) == 0)
-        return request_refuse_value(q, name, array, "one of at least one token");
+        return request_refuse_value(q, name, array, "an array of at least one token");
     if (!has_text(q, array) && !check_length(q, name, json_node_count(array))) return false;
     id_buffer ids = {0};
     if (!append_items(q, name, array, &ids)) {
@@ -202,13 +202,13 @@ static bool read_prompt(const request_reader *q, const char *name, const json_no
     switch (json_node_kind(node)) {
     case JSON_KIND_STRING: return read_text(q, name, node, prompt);
     case JSON_KIND_ARRAY: return read_items(q, name, node, prompt);
-    default: return request_refuse_value(q, name, node, "a string or an array of ids of tokens");
+    default: return request_refuse_value(q, name, node, "a string or an array of token ids");
     }
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- all prompts ----------------------------------------------------------------------------- */
 
-/* An array with a number is one prompt; otherwise each of its items is one. */
+/* An array with a number in it is one prompt. In any other array each item is a prompt. */
 static bool is_one_prompt(const json_node *node)
 {
     double number;

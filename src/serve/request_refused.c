@@ -1,23 +1,22 @@
-/* request_refused.c - fields that clients know and this server cannot honour. Each has a value that asks for nothing,
- * which is accepted; any other would change the answer, so that the request is refused instead of being answered
- * as if the field were not there. */
+/* request_refused.c - fields that clients know and this server does not support. Each has a neutral value,
+ * which is accepted. Any other value would change the answer, so the request is refused. */
 #include <string.h>
 
 #include "serve/request_parts.h"
 
 typedef enum verdict {
-    HONOURED,    /* it asks for nothing */
-    UNSUPPORTED, /* it asks for something */
-    WRONG,       /* it makes no sense */
+    HONOURED,    /* the neutral value */
+    UNSUPPORTED, /* valid, but not neutral */
+    WRONG,       /* not a valid value */
 } verdict;
 
 typedef struct refused_field refused_field;
 struct refused_field {
     const char *name;
     verdict (*judge)(const refused_field *field, const request *r, const json_node *value);
-    const char *must;    /* what it may be, for those that make no sense */
-    const char *missing; /* why the others are refused */
-    double neutral;      /* of numbers: what asks for nothing */
+    const char *must;    /* the valid values, for the message about a WRONG one */
+    const char *missing; /* why an UNSUPPORTED value is refused */
+    double neutral;      /* the neutral value of a number */
 };
 
 /* ---- kinds of values ------------------------------------------------------------------------- */
@@ -65,7 +64,7 @@ static verdict up_to_number(const refused_field *field, const request *r, const 
     return number <= field->neutral ? HONOURED : UNSUPPORTED;
 }
 
-/* An integer that is not below the one that asks for nothing. */
+/* An integer that is at least the neutral one. */
 static verdict from_integer(const refused_field *field, const request *r, const json_node *value)
 {
     (void)r;
@@ -76,7 +75,7 @@ static verdict from_integer(const refused_field *field, const request *r, const 
 
 /* ---- single fields --------------------------------------------------------------------------- */
 
-/* Of whose tools none are there. */
+/* There are no tools, so "none" and "auto" change nothing. */
 static verdict tool_choice(const refused_field *field, const request *r, const json_node *value)
 {
     (void)field, (void)r;
@@ -128,7 +127,7 @@ static verdict samplers(const refused_field *field, const request *r, const json
 /* ---- the list -------------------------------------------------------------------------------- */
 
 static const char tools_missing[] = "the model calls no tools";
-static const char grammar_missing[] = "answers cannot be held to a grammar";
+static const char grammar_missing[] = "answers cannot be constrained by a grammar";
 static const char text_missing[] = "the model reads and writes text only";
 static const char sampler_missing[] = "there is no such sampler";
 static const char list[] = "an array", number[] = "a number", flag[] = "true or false";
@@ -159,7 +158,7 @@ static const refused_field of_answers[] = {
     {"dynatemp_range", only_number, number, sampler_missing, 0},
     {"top_n_sigma", up_to_number, number, sampler_missing, 0},
     {"post_sampling_probs", only_false, flag, "probabilities are the model's own", 0},
-    {"n_indent", up_to_number, number, "lines are not looked at", 0},
+    {"n_indent", up_to_number, number, "indentation is not checked", 0},
     {"t_max_predict_ms", up_to_number, number, "answers are limited by tokens only", 0},
     {"n_keep", from_integer, "0 or more", "contexts are not shifted", 0},
     {"n_discard", from_integer, "0 or more", "contexts are not shifted", 0},

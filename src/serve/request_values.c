@@ -57,11 +57,11 @@ bool request_refuse_memory(const request_reader *q)
     return request_refuse(q->error, 503, "", "not enough memory");
 }
 
-/* ---- what a node is -------------------------------------------------------------------------- */
+/* ---- types of nodes -------------------------------------------------------------------------- */
 
 bool request_is_integer(const json_node *node, int64_t *value)
 {
-    /* Beyond this not every integer is a double, so one that is may stand for another. */
+    /* Beyond 2^53 a double may be the rounded value of another integer. */
     static const double exact = 9007199254740992.0;
     if (json_node_kind(node) == JSON_KIND_INTEGER) {
         *value = json_node_integer(node);

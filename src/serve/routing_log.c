@@ -1,4 +1,4 @@
-/* routing_log.c - which experts tokens met. */
+/* routing_log.c - the experts that tokens were routed to. */
 #include "serve/routing_log.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ routing_shape routing_shape_of(const dsmoe_config *config)
     return s;
 }
 
-/* The place of a layer of the model among those with experts. */
+/* The index of a layer of the model among its MoE layers. */
 static int64_t moe_index(const routing_shape *s, int64_t layer)
 {
     return (layer - s->first_layer) / s->layer_freq;

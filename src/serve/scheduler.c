@@ -1,4 +1,4 @@
-/* scheduler.c - which text goes through the model when. */
+/* scheduler.c - decides which texts go through the model in a pass. */
 #include "serve/scheduler.h"
 
 #include <pthread.h>
@@ -20,41 +20,40 @@ struct scheduler {
     pthread_t thread;
 
     pthread_mutex_t lock;
-    pthread_cond_t wake; /* the thread: something came */
+    pthread_cond_t wake; /* for the thread: something has arrived */
     pthread_cond_t idle; /* for draining: all jobs have ended */
-    /* under the lock */
+    /* guarded by the lock */
     job *arrived, **arrived_end;
     http_exchange *watchers_arrived[CROWD_MAX_WATCHERS];
     int n_watchers_arrived;
     int64_t n_jobs, n_waiting;
-    int64_t n_free; /* places that no waiting job could take */
+    int64_t n_free; /* places that the last admit() left free */
     double scales[DSMOE_ADAPTERS_MAX];
     bool closed, stopped;
     scheduler_slot *seen_slots;
     dsmoe_engine_info seen_engine;
 
-    _Atomic bool abort; /* the pass at hand is to end */
+    _Atomic bool abort; /* end the current pass */
     _Atomic bool in_pass;
-    _Atomic uint64_t
-        beat; /* milliseconds of the clock when the engine last showed a sign of life */
+    _Atomic uint64_t beat; /* when the engine last called asked_to_stop, in ms of clock_seconds() */
 
-    /* the thread's own */
-    job *jobs;    /* in the order in which they came */
+    /* only for the thread */
+    job *jobs;    /* in order of arrival */
     text **slots; /* [n_slots] running texts; NULL: free */
     int64_t n_slots;
-    dsmoe_turn *turns; /* [n_slots] of the pass at hand */
+    dsmoe_turn *turns; /* [n_slots] of the current pass */
     int64_t n_turns, n_writing, n_prompt;
-    int64_t owed; /* tokens of its half that the prompt which came first has left to others */
+    int64_t owed; /* tokens of the oldest prompt's half that went to others */
     budget budget;
     crowd crowd;
     double pinged_at;
 };
 
-/* ---- signs of life ----------------------------------------------------------------------------- */
+/* ---- heartbeat --------------------------------------------------------------------------------- */
 
 static void beat(scheduler *s) { atomic_store(&s->beat, (uint64_t)(clock_seconds() * 1e3)); }
 
-/* The engine asks before every layer. */
+/* The engine calls this before every layer. */
 static bool asked_to_stop(void *context)
 {
     scheduler *s = context;
@@ -62,7 +61,7 @@ static bool asked_to_stop(void *context)
     return atomic_load(&s->abort);
 }
 
-/* ---- the end of a text, of a job ------------------------------------------------------------------ */
+/* ---- ends of texts and jobs ----------------------------------------------------------------------- */
 
 static void free_slot(scheduler *s, const text *t)
 {
@@ -122,7 +121,7 @@ static void fail_job(job *j, const dsmoe_error *error)
     request_refuse(&j->error, http_status(error->status), "", "%s", message);
 }
 
-/* ---- jobs that come, clients that leave ------------------------------------------------------------- */
+/* ---- new jobs and lost clients ---------------------------------------------------------------------- */
 
 static bool has_work(const scheduler *s)
 {
@@ -140,13 +139,13 @@ static void wait_until(scheduler *s, double seconds)
     pthread_cond_timedwait(&s->wake, &s->lock, &t);
 }
 
-/* Takes what has come; waits if there is nothing to do. False at the end. */
+/* Takes new jobs and watchers; waits if there is nothing to do. False if the scheduler was stopped. */
 static bool receive(scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
     while (!s->stopped && !has_work(s) && s->crowd.n_watchers == 0)
         pthread_cond_wait(&s->wake, &s->lock);
-    if (!s->stopped && !has_work(s)) wait_until(s, 1.0); /* someone watches a quiet server */
+    if (!s->stopped && !has_work(s)) wait_until(s, 1.0); /* there are only watchers */
     job **end = &s->jobs;
     while (*end) end = &(*end)->next;
     *end = s->arrived;
@@ -161,7 +160,7 @@ static bool receive(scheduler *s)
     return goes_on;
 }
 
-/* A client that left costs nothing from here on, wherever its job is. */
+/* Ends the jobs, running or waiting, of clients that disconnected, and jobs that are late. */
 static void drop_lost(scheduler *s, double now)
 {
     bool ping = now - s->pinged_at > PING_SECONDS;
@@ -182,7 +181,7 @@ static void drop_lost(scheduler *s, double now)
 
 /* ---- places ------------------------------------------------------------------------------------ */
 
-/* Whether a text can begin: one with a leader waits until that has read their prompt. */
+/* Whether a text can begin. One with a leader waits until the leader has read their prompt. */
 static bool may_begin(const text *t)
 {
     return t->state == TEXT_WAITS &&
@@ -258,7 +257,7 @@ enum { MOST_OWED = 256 }; /* tokens */
 
 static int64_t left_to_read(const text *t) { return (int64_t)t->prompt->n_ids - t->n_read; }
 
-/* The prompt that came first, or the one with the least left to read, which has no turn yet. */
+/* A prompt without a turn: the one with the least left to read, or the one that came first. NULL: none. */
 static text *next_prompt(const scheduler *s, bool shortest)
 {
     text *best = NULL;
@@ -272,8 +271,8 @@ static text *next_prompt(const scheduler *s, bool shortest)
     return best;
 }
 
-/* How much of a prompt a share of the budget takes. Pieces end at multiples of BUDGET_STEP, so that the same
- * prompt is cut in the same places under any load. */
+/* How many tokens of a prompt to read with a share of the budget. Pieces end at multiples of BUDGET_STEP, so
+ * that the same prompt is cut in the same places under any load. */
 static int64_t piece_of(const text *t, int64_t share)
 {
     int64_t left = left_to_read(t);
@@ -282,12 +281,11 @@ static int64_t piece_of(const text *t, int64_t share)
     return n > 0 ? n : 0;
 }
 
-/* The shortest ones first, until the one that came first has given way so often that half of all would not be its
- * own any more. */
+/* Shortest prompts first, unless the oldest prompt has given up so much that it would miss its half. */
 static void add_prompts(scheduler *s)
 {
     int64_t room = s->seen_engine.n_batch - s->n_writing;
-    if (room < 1) room = BUDGET_STEP; /* more than fits: the engine takes two steps */
+    if (room < 1) room = BUDGET_STEP; /* the batch is too small: the engine takes two steps */
     int64_t all = s->n_writing > 0 ? budget_of(&s->budget, s->n_writing, room) : room, left = all;
     text *oldest = next_prompt(s, false);
     if (!oldest) return;
@@ -297,9 +295,9 @@ static void add_prompts(scheduler *s)
         t->n_in_pass = piece_of(t, left);
         if (t->n_in_pass == 0) break;
     }
-    if (left > 0) { /* what no other job wants */
+    if (left > 0) { /* no other prompt needs these */
         left += oldest->n_in_pass;
-        bool tiny = left == all && piece_of(oldest, left) == 0; /* so that no piece fits */
+        bool tiny = left == all && piece_of(oldest, left) == 0; /* no piece fits */
         oldest->n_in_pass = tiny ? left : piece_of(oldest, left);
     }
     s->owed += all / 2 - oldest->n_in_pass;
@@ -319,7 +317,7 @@ static void compose(scheduler *s)
     add_prompts(s);
 }
 
-/* What follows from a turn. */
+/* Handles the result of a turn. */
 static void take_turn(scheduler *s, const dsmoe_turn *turn, double now)
 {
     text *t = turn->context;
@@ -352,7 +350,7 @@ static void run_pass(scheduler *s)
     double began = clock_seconds();
     beat(s);
     atomic_store(&s->in_pass, true);
-    dsmoe_engine_forward(s->engine, s->turns, s->n_turns, NULL); /* each turn says how it ended */
+    dsmoe_engine_forward(s->engine, s->turns, s->n_turns, NULL); /* each turn has its own error */
     atomic_store(&s->in_pass, false);
     double now = clock_seconds();
     budget_learn(&s->budget, s->n_writing, s->n_prompt, now - began);
@@ -367,7 +365,7 @@ static void run_pass(scheduler *s)
     }
 }
 
-/* For those who look from outside. */
+/* Updates the state for other threads. */
 static void publish(scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -382,7 +380,7 @@ static void publish(scheduler *s)
     s->seen_engine = dsmoe_engine_get_info(s->engine);
     s->crowd.n_running = s->n_jobs - s->n_waiting;
     s->crowd.n_waiting = s->n_waiting;
-    /* Texts whose clients are slow are all there is: look again soon. */
+    /* All running texts are paused for slow clients: look again soon. */
     if (s->n_turns == 0 && s->jobs && !s->arrived && !s->stopped) wait_until(s, 0.005);
     pthread_mutex_unlock(&s->lock);
 }
@@ -408,7 +406,7 @@ static void *work(void *context)
     return NULL;
 }
 
-/* ---- from other threads ------------------------------------------------------------------------ */
+/* ---- functions for other threads --------------------------------------------------------------- */
 
 static void list_eos(scheduler *s)
 {
@@ -434,7 +432,7 @@ static dsmoe_status make_engine(scheduler *s, dsmoe_error *error)
     const dsmoe_config *config = dsmoe_model_config(s->o.model);
     int64_t n_ids = config->vocab_size;
     if (s->o.tokenizer && dsmoe_tokenizer_size(s->o.tokenizer) < n_ids)
-        n_ids = dsmoe_tokenizer_size(s->o.tokenizer); /* others mean nothing */
+        n_ids = dsmoe_tokenizer_size(s->o.tokenizer); /* the tokenizer has no others */
     s->setting = (text_setting){.engine = s->engine,
                                 .tokenizer = s->o.tokenizer,
                                 .n_ids = n_ids,

@@ -1,4 +1,4 @@
-/* server.c - the server as a whole: paths and what answers them, from the first connection to the last. */
+/* server.c - the server as a whole: its start, its paths and their answers, its end. */
 #include "serve/server.h"
 
 #include <errno.h>
@@ -47,7 +47,7 @@ static bool is_method(const http_exchange *exchange, const char *method)
     return !strcmp(is, method) || (!strcmp(method, "GET") && !strcmp(is, "HEAD"));
 }
 
-/* The place of a path in the table, with the method if it is there with that; n_endpoints if it is not there. */
+/* The index of a request's path in the table, preferably with its method; n_endpoints: no such path. */
 static int find_endpoint(const http_exchange *exchange)
 {
     int found = n_endpoints;
@@ -58,7 +58,7 @@ static int find_endpoint(const http_exchange *exchange)
     return found;
 }
 
-/* Requests are counted by path: the first place that has it. */
+/* Requests are counted by path: the first index with that path; n_endpoints: no such path. */
 static int counted_endpoint(const http_exchange *exchange)
 {
     int i = 0;
@@ -110,7 +110,7 @@ static void allow_origin(const server *s, http_exchange *exchange, const guard_r
 static void answer_options(http_exchange *exchange)
 {
     http_add_header(exchange, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    /* "*" is every header but that one; clients send many of their own. */
+    /* "*" allows every header but Authorization; clients send many headers of their own. */
     http_add_header(exchange, "Access-Control-Allow-Headers", "Authorization, *");
     http_add_header(exchange, "Access-Control-Max-Age", "600");
     http_answer(exchange, 204, "text/plain", "", 0);
@@ -127,7 +127,7 @@ static void answer_page(http_exchange *exchange, const page_file *file)
     http_answer(exchange, 200, page_type(file), file->bytes, file->length);
 }
 
-/* Answers what needs no body: refusals, the page, questions of browsers. */
+/* Answers requests that need no body: refused ones, the page, OPTIONS from browsers. */
 static bool admit(void *context, http_exchange *exchange)
 {
     server *s = context;
@@ -341,7 +341,7 @@ bool server_is_open(const server *s)
 
 dsmoe_engine_info server_engine(server *s) { return scheduler_look(s->scheduler).engine; }
 
-/* The last answers are on their way to their clients. Whether all are there. */
+/* Waits until all answers have been sent; false if that takes too long. */
 static bool wait_for_answers(const server *s, double until)
 {
     const struct timespec moment = {0, 10000000};

@@ -1,4 +1,4 @@
-/* server.h - `dsmoe serve`: a model for many people. http ▸ api ▸ scheduler ▸ engine, and the page. */
+/* server.h - `dsmoe serve`: a model for many clients. http ▸ api ▸ scheduler ▸ engine, and the page. */
 #ifndef DSMOE_SERVE_SERVER_H
 #define DSMOE_SERVE_SERVER_H
 
@@ -21,36 +21,36 @@ typedef struct server_options {
     size_t n_allowed_hosts, n_cors_origins;
     const char *model_path,
         *alias;                  /* alias: the name that clients see; NULL: the path's last part */
-    dsmoe_engine_options engine; /* n_sequences: texts at a time; n_ctx: of each */
+    dsmoe_engine_options engine; /* n_sequences: texts at a time; n_ctx: tokens of each */
     int64_t max_waiting;
     double max_seconds;  /* of a request */
-    double hang_seconds; /* of a layer, before /health says no */
-    size_t max_unsent;   /* bytes that a client may leave untaken before its text waits */
+    double hang_seconds; /* that a layer may take before /health fails */
+    size_t max_unsent;   /* bytes waiting for a client at which its text pauses */
     int max_connections, n_http_threads;
     const char *log_path; /* a line of JSON for each request; "-": standard output; NULL: none */
 } server_options;
 server_options server_options_default(void);
 
-/* Listens: requests are answered with 503 until there is a model. */
+/* Starts to listen. Requests that need a model are answered with 503 until there is one. */
 dsmoe_status server_start(const server_options *options, server **s, dsmoe_error *error);
-/* What is served. All of it must outlive the server. */
+/* The model to serve. Everything in it must outlive the server. */
 typedef struct server_model {
     const dsmoe_model *model;
     const dsmoe_tokenizer *tokenizer; /* may be NULL */
-    const dsmoe_chat_form *chat_form; /* of conversations; NULL without a tokenizer */
-    bool converses;                   /* the page talks to the model instead of continuing texts */
-    dsmoe_sampler_options sampling;   /* where a request says nothing */
-    dsmoe_engine_options adapters;    /* only its adapters and their scales count */
+    const dsmoe_chat_form *chat_form; /* how conversations are framed; NULL without a tokenizer */
+    bool converses;                   /* the page holds conversations instead of continuing texts */
+    dsmoe_sampler_options sampling;   /* defaults for omitted fields of a request */
+    dsmoe_engine_options adapters;    /* only the adapters and their scales are used */
 } server_model;
 dsmoe_status server_give_model(server *s, const server_model *model, dsmoe_error *error);
 const char *server_url(const server *s);
-bool server_is_open(const server *s); /* beyond this machine, to anyone */
-/* What the engine has; only after server_give_model. */
+bool server_is_open(const server *s); /* to other machines, without a key */
+/* The engine's sizes. Call it only after server_give_model. */
 dsmoe_engine_info server_engine(server *s);
 
-/* Takes no new requests, waits until the clients of running ones have their answers; true if all ended in time. */
+/* Stops taking requests and waits until all answers have been sent. True if that happened in time. */
 bool server_drain(server *s, double seconds);
-/* Whatever still runs is ended. May be NULL. */
+/* Ends requests that are still running. `s` may be NULL. */
 void server_free(server *s);
 
 #endif

@@ -1,4 +1,4 @@
-/* server_parts.h - what the files of the server share: its state and its table of paths. */
+/* server_parts.h - shared by the server's files: its state and its table of paths. */
 #ifndef DSMOE_SERVE_SERVER_PARTS_H
 #define DSMOE_SERVE_SERVER_PARTS_H
 
@@ -19,15 +19,15 @@ struct server {
     char *name; /* of the model */
     metrics metrics;
     FILE *log;
-    _Atomic bool ready, closed; /* there is a model; the server drains */
-    /* once it is ready */
+    _Atomic bool ready, closed; /* there is a model; the server is draining */
+    /* valid once `ready` is set */
     server_model served;
     scheduler *scheduler;
     request_limits limits;
     int64_t created; /* seconds since 1970 */
 };
 
-/* Answers a request in full, or hands it on to someone who will. */
+/* Answers a request, or hands it to the scheduler, which answers it. */
 typedef void endpoint_fn(server *s, http_exchange *exchange);
 
 typedef struct endpoint {

@@ -1,7 +1,7 @@
 /* text.c - a running text.
  *
- * A token is picked while its logits are shown, and becomes part of the text when the pass is over: a turn that
- * fails afterwards leaves no trace. */
+ * A token is picked while its logits are available, but added to the text only after the pass, so that a turn
+ * that fails in between changes nothing. */
 #include "serve/text.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 /* ---- beginning --------------------------------------------------------------------------------- */
 
-/* The same sampler for the same seed, whatever else is there; another one for each choice. */
+/* The sampler depends on nothing but the request and the index of the choice. */
 static dsmoe_status make_sampler(text *t, const text_setting *setting, dsmoe_error *error)
 {
     const request *r = &t->job->request;
@@ -19,7 +19,7 @@ static dsmoe_status make_sampler(text *t, const text_setting *setting, dsmoe_err
     dsmoe_logit_bias biases[DSMOE_LOGIT_BIAS_MAX];
     o.seed += (uint64_t)t->index;
     if (o.repeat_last_n < 0 || o.repeat_last_n > setting->n_ctx) o.repeat_last_n = setting->n_ctx;
-    if (r->ignore_eos) { /* they do not come at all */
+    if (r->ignore_eos) { /* end tokens are banned */
         int64_t n = o.n_logit_bias;
         if (n > 0) memcpy(biases, o.logit_bias, (size_t)n * sizeof *biases);
         for (int i = 0; i < setting->n_eos && n < DSMOE_LOGIT_BIAS_MAX; i++)
@@ -32,7 +32,7 @@ static dsmoe_status make_sampler(text *t, const text_setting *setting, dsmoe_err
     return DSMOE_OK;
 }
 
-/* With as much of the prompt as is there already: what the leader read, or what earlier texts left. */
+/* The sequence begins with the part of the prompt that the leader has read, or that earlier texts left. */
 static dsmoe_status make_sequence(text *t, const text_setting *setting, dsmoe_error *error)
 {
     const request_prompt *p = t->prompt;
@@ -134,7 +134,7 @@ static bool ends_text(const text *t, const text_setting *setting)
     return false;
 }
 
-/* Room for those of one token more. */
+/* Makes room for the logprobs of one more token. */
 static dsmoe_status grow_logprobs(text *t, dsmoe_error *error)
 {
     const request *r = &t->job->request;
@@ -151,7 +151,7 @@ static dsmoe_status keep_token(text *t, const text_setting *setting, dsmoe_error
 {
     size_t length = 0;
     const char *piece = "";
-    /* Special tokens are not text. */
+    /* Special tokens add no text. */
     if (setting->tokenizer && !dsmoe_tokenizer_is_special(setting->tokenizer, t->picked))
         piece = dsmoe_tokenizer_piece(setting->tokenizer, t->picked, &length);
     STATUS_TRY(byte_buffer_append(&t->bytes, piece, length, error));
@@ -165,7 +165,7 @@ static dsmoe_status keep_token(text *t, const text_setting *setting, dsmoe_error
     return DSMOE_OK;
 }
 
-/* Cuts the text where a stop text begins: tokens that begin after that are not part of it. */
+/* Cuts the text where a stop text begins, and drops tokens that begin after the cut. */
 static void cut_at(text *t, size_t length)
 {
     t->bytes.length = length;
@@ -176,7 +176,7 @@ static void cut_at(text *t, size_t length)
     if (t->n_tokens > 0) t->tokens[t->n_tokens - 1].end = length;
 }
 
-/* What can be shown now, and whether a stop text ends it. */
+/* Finds the bytes that can be shown now, and a stop text that ends the text. */
 static void find_shown(text *t)
 {
     const request *r = &t->job->request;
@@ -194,7 +194,7 @@ static void find_shown(text *t)
 static void end_text(text *t, text_end end)
 {
     t->end = end;
-    t->shown = t->bytes.length; /* what was held back is text after all */
+    t->shown = t->bytes.length; /* nothing is held back any more */
     t->state = TEXT_ENDED;
 }
 

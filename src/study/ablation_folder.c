@@ -16,7 +16,7 @@
 #include "report/lines.h"
 #include "study/ablation_share.h"
 
-enum { MAX_TEXT = 64 << 20 }; /* of settings and losses */
+enum { MAX_TEXT = 64 << 20 }; /* bytes of settings.txt and of losses.tsv */
 
 const char *ablation_path(const ablation *a, char path[ABLATION_PATH], const char *format, ...)
 {
@@ -34,7 +34,7 @@ static bool has_file(const ablation *a, const char *name)
     return access(ablation_path(a, path, "%s", name), F_OK) == 0;
 }
 
-/* A file of the folder as text, to be freed. */
+/* Reads a file of the folder as text, which the caller frees. */
 static dsmoe_status read_text(const ablation *a, const char *name, char **text, dsmoe_error *error)
 {
     char path[ABLATION_PATH];
@@ -48,7 +48,7 @@ static dsmoe_status read_text(const ablation *a, const char *name, char **text, 
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
-/* The settings as text; to be freed. NULL without memory. */
+/* The settings as text, which the caller frees; NULL if out of memory. */
 static char *format_settings(const ablation *a)
 {
     char *text = NULL;
@@ -71,10 +71,11 @@ static char *format_settings(const ablation *a)
     return NULL;
 }
 
-/* Files may have moved; whether they are still the same the tokens say. */
+/* The tokenizer's path is not compared: the file may have moved. The tokens show whether it is the same. */
 static bool names_file(const char *line) { return !strncmp(line, "--tokenizer ", 12); }
 
-/* The next line that counts, its length into `length`, 0 after the last. So too with the text. */
+/* Returns the next line to compare and its length, 0 after the last line. Lines of --data are skipped, as the
+ * data may have moved as well. */
 static const char *next_setting(const char *text, size_t *length)
 {
     while ((*length = strcspn(text, "\n")) > 0 && !strncmp(text, "--data ", 7))
@@ -82,7 +83,7 @@ static const char *next_setting(const char *text, size_t *length)
     return text;
 }
 
-/* The first lines in which two texts differ are put into `ours` and `theirs`; false if none do. */
+/* Puts the first lines that differ between two texts into `ours` and `theirs`; false if no lines differ. */
 static bool find_difference(const char *our_text, const char *their_text, char ours[ABLATION_PATH],
                             char theirs[ABLATION_PATH])
 {
@@ -108,12 +109,12 @@ static dsmoe_status compare_settings(ablation *a, const char *text, dsmoe_error 
     free(there);
     if (!a->is_other) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_CONFIG, "%s was made with %s, not with %s", a->out,
-                       *theirs ? theirs : "less", *ours ? ours : "less");
+                       *theirs ? theirs : "fewer settings", *ours ? ours : "fewer settings");
 }
 
 static void put_text(FILE *file, const void *context) { fputs(context, file); }
 
-/* ---- a start that trains nothing ------------------------------------------------------------- */
+/* ---- folders without training ---------------------------------------------------------------- */
 
 static const char *const folders[] = {"tokenizer", "configs", "runs"};
 enum { N_FOLDERS = sizeof folders / sizeof *folders };
@@ -125,7 +126,7 @@ static bool see_name(void *context, const char *name)
     return false;
 }
 
-/* One that cannot be read may have anything in it. */
+/* A folder that cannot be read counts as not empty: it may have anything in it. */
 static bool is_empty_folder(const char *path)
 {
     bool is_empty = true;
@@ -138,13 +139,13 @@ bool ablation_folder_has_begun(const ablation *a)
     if (!is_empty_folder(ablation_path(a, path, "runs"))) return true;
     if (!has_file(a, "losses.tsv")) return false;
     if (read_text(a, "losses.tsv", &text, NULL) != DSMOE_OK) return true;
-    const char *line = strchr(text, '\n'); /* the first one is about the data */
+    const char *line = strchr(text, '\n'); /* the first line is the hash of the data */
     bool measured = line && line[1];
     free(text);
     return measured;
 }
 
-/* Removes what a comparison has before its first run. */
+/* Removes the files that a comparison makes before its first run. */
 static void discard(const ablation *a)
 {
     static const char *const names[] = {"settings.txt",
@@ -173,19 +174,19 @@ void ablation_folder_abandon(const ablation *a)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Runs keep paths, and may be gone on with from elsewhere. */
+/* Runs save their paths, and may be resumed from another working directory. */
 static dsmoe_status make_absolute(ablation *a, dsmoe_error *error)
 {
     char path[PATH_MAX];
     if (!realpath(a->out, path))
         return status_fail(error, DSMOE_ERROR_IO, "%s: %s", a->out, strerror(errno));
-    if (strlen(path) + ABLATION_NAME > DSMOE_PATH) /* a run takes no longer ones */
+    if (strlen(path) + ABLATION_NAME > DSMOE_PATH) /* a run takes no longer paths */
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "%s: the path is too long", path);
     snprintf(a->out, sizeof a->out, "%s", path);
     return DSMOE_OK;
 }
 
-/* A folder of data with the comparison in it would change all the time. */
+/* Refuses a folder inside the data: its files would count as data, which would change all the time. */
 static dsmoe_status check_outside(const ablation *a, dsmoe_error *error)
 {
     for (int i = 0; i < a->options.n_data; i++) {
@@ -193,12 +194,13 @@ static dsmoe_status check_outside(const ablation *a, dsmoe_error *error)
         if (strncmp(a->out, a->data[i], length) != 0) continue;
         if (a->out[length] != '/' && a->out[length] != '\0') continue;
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "%s: lies in the data, %s; name a folder beside it", a->out, a->data[i]);
+                           "%s: lies in the data, %s; choose a folder outside it", a->out,
+                           a->data[i]);
     }
     return DSMOE_OK;
 }
 
-/* Whether a file is the settings of a comparison, as its first line says. */
+/* Whether a file has the settings of a comparison: its first line begins with --scale. */
 static bool is_settings(const char *path)
 {
     char begin[8] = "";
@@ -209,7 +211,7 @@ static bool is_settings(const char *path)
     return is_ours;
 }
 
-/* Nothing of someone else's is touched. */
+/* Refuses a folder that has other files than those of a comparison. */
 static dsmoe_status check_folder(const ablation *a, dsmoe_error *error)
 {
     char path[ABLATION_PATH];
@@ -221,8 +223,8 @@ static dsmoe_status check_folder(const ablation *a, dsmoe_error *error)
     return dsmoe_output_folder_check(a->out, NULL, 0, error);
 }
 
-/* The settings are those of the folder, or become them while nothing has been trained there: what an
- * earlier start left is made again. */
+/* Checks that the settings are those of the folder. If nothing has been trained there, they become the
+ * folder's settings, and the files of an earlier start are removed. */
 static dsmoe_status settle(ablation *a, dsmoe_error *error)
 {
     char *text = format_settings(a);
@@ -257,7 +259,7 @@ dsmoe_status ablation_folder_open(ablation *a, dsmoe_error *error)
 
 /* ---- losses ---------------------------------------------------------------------------------- */
 
-/* One line without its end; what it should not have is passed over. */
+/* Reads a line, given without its newline. A line that is not a valid loss is ignored. */
 static void read_loss(ablation *a, char *line)
 {
     char *field[4] = {line};
@@ -276,7 +278,7 @@ static void read_loss(ablation *a, char *line)
     if (seed > a->n_seeds) a->n_seeds = (int)seed;
 }
 
-/* The first line says which data it was. */
+/* The first line has the hash of the data. */
 static const char data_line[] = "data\t%016" PRIx64;
 
 uint64_t ablation_folder_data_hash(const ablation *a)
@@ -297,7 +299,7 @@ static dsmoe_status read_losses(ablation *a, char *text, dsmoe_error *error)
     a->is_other = !line || strcmp(line, expected) != 0;
     if (a->is_other)
         return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "%s: the data is no longer that of the losses there", a->out);
+                           "%s: the losses there were measured with other data", a->out);
     while ((line = strtok_r(NULL, "\n", &save))) read_loss(a, line);
     return DSMOE_OK;
 }
@@ -318,7 +320,7 @@ static void put_losses(FILE *file, const void *context)
             }
 }
 
-/* The whole file again, so that it is never half. */
+/* Replaces the whole file, so that it is never half written. */
 static dsmoe_status write_losses(const ablation *a, dsmoe_error *error)
 {
     return partial_file_write_text(a->out, "losses.tsv", put_losses, a, error);
@@ -328,7 +330,7 @@ dsmoe_status ablation_folder_add(ablation *a, int entry, int seed, int which, do
                                  dsmoe_error *error)
 {
     STATUS_TRY(ablation_take_files(a, error));
-    dsmoe_status status = ablation_folder_read(a, error); /* others may have added some */
+    dsmoe_status status = ablation_folder_read(a, error); /* other processes may have added some */
     a->entries[entry].runs[seed].losses[which] = loss;
     if (status == DSMOE_OK) status = write_losses(a, error);
     ablation_leave_files(a);
@@ -337,7 +339,7 @@ dsmoe_status ablation_folder_add(ablation *a, int entry, int seed, int which, do
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
-/* A line of metrics.jsonl. Of two lines for one step the later counts. */
+/* Reads a line of metrics.jsonl. If a step has two lines, the later one counts. */
 static void read_metrics_line(const ablation *a, ablation_run *run, const json_node *line)
 {
     const char *type = line_text(line, "type");
@@ -352,7 +354,7 @@ static void read_metrics_line(const ablation *a, ablation_run *run, const json_n
     run->curve[run->n_curve++].loss = loss;
 }
 
-/* What has been measured was finished, whatever its log lost: its large files may be gone. */
+/* A measured run counts as finished even if its log is incomplete: its large files may already be removed. */
 dsmoe_status ablation_folder_read_run(ablation *a, int entry, int seed, dsmoe_error *error)
 {
     ablation_run *run = &a->entries[entry].runs[seed];

@@ -1,4 +1,4 @@
-/* ablation_share.c - several processes on one comparison. */
+/* ablation_share.c - processes that share the runs of one comparison. */
 #include "study/ablation_share.h"
 
 #include <errno.h>
@@ -14,9 +14,9 @@
 enum { FILES, MEMBERS, FIRST_RUN };
 
 static const struct timespec nap = {.tv_nsec = 20000000};
-enum { PATIENCE = 50 }; /* naps until the caller is told that others are waited for */
+enum { PATIENCE = 50 }; /* naps before the ABLATION_WAIT event */
 
-/* Locks belong to the open file, not to the process: so a test can be two processes in one. */
+/* The locks belong to the open file, not to the process, so that a test can act as two processes. */
 static bool set_lock(const ablation *a, int byte, short type)
 {
     struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
@@ -28,7 +28,7 @@ dsmoe_status ablation_share_begin(ablation *a, dsmoe_error *error)
     char path[ABLATION_PATH];
     a->lock = open(ablation_path(a, path, ".lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (a->lock < 0) return status_fail(error, DSMOE_ERROR_IO, "%s: %s", path, strerror(errno));
-    /* A process that asks whether it is alone holds it for a moment. */
+    /* ablation_is_alone() in another process holds this lock for a moment. */
     while (!set_lock(a, MEMBERS, F_RDLCK)) nanosleep(&nap, NULL);
     return DSMOE_OK;
 }

@@ -8,7 +8,7 @@
 
 enum { N_STANDARD = 16 }; /* experts before they are split */
 
-/* Widths can be divided by four. Rates fall with the width, as is usual. */
+/* Widths are divisible by four. Learning rates fall with the width, as is usual. */
 static const study_scale scales[] = {
     {"tiny", 128, 4, 4, 384, 4096, 8, 256, 2000, 2e-3},
     {"small", 256, 6, 4, 688, 8192, 16, 256, 4000, 1.5e-3},

@@ -1,4 +1,4 @@
-/* choices.c - what a comparison gives each architecture its own, by name. */
+/* choices.c - the settings that each architecture of a comparison can have its own value of. */
 #include "study/choices.h"
 
 #include <math.h>
@@ -9,9 +9,9 @@
 
 typedef struct choice_row {
     size_t offset;
-    bool is_routed;            /* of routed experts: nothing to a dense model */
-    const char *words[2];      /* of a flag: false, true; otherwise NULL */
-    double min, max, standard; /* of a number */
+    bool is_routed;            /* it concerns routed experts: no effect on a dense model */
+    const char *words[2];      /* of a flag: false, true; NULL for a number */
+    double min, max, standard; /* the range of a number; the default */
 } choice_row;
 
 #define AT(member) offsetof(study_choice, member)
@@ -92,7 +92,7 @@ static dsmoe_status read_value(int name, const char *text, double *value, dsmoe_
                        row->min, row->max, text);
 }
 
-/* The architecture before '='; -1 of a value for all. */
+/* Finds the architecture before '='; -1 if the value is for all. */
 static dsmoe_status read_owner(const char *text, int *owner, const char **value, dsmoe_error *error)
 {
     char name[32];
@@ -124,15 +124,15 @@ dsmoe_status choices_take(study_choices *choices, int name, const char *const *t
     return DSMOE_OK;
 }
 
-/* ---- what has an effect -------------------------------------------------------------------- */
+/* ---- choices without effect ---------------------------------------------------------------- */
 
-/* Why a choice changes nothing for an architecture; NULL if it does. */
+/* Why a choice has no effect on an architecture; NULL if it has an effect. */
 static const char *find_idle(const architecture *a, const study_choice *choice, int name)
 {
     bool normalises = choice->norm_topk_prob && architecture_routed(a) > 1;
     if (rows[name].is_routed && a->k_active == 0) return "it has no routed experts";
     if (name == NORM_TOPK_PROB && architecture_routed(a) == 1)
-        return "its tokens take one routed expert, whose gate value alone is not normalised";
+        return "its tokens take one routed expert, and a single gate value is not normalised";
     if (name == ROUTED_SCALING_FACTOR && normalises) return "its gate values are normalised";
     return NULL;
 }

@@ -1,7 +1,7 @@
 /* combinations.c - how many sets of experts a token can be sent to: exact binomial coefficients.
  *
  * C(n, k) = product over i = 1..k of (n - k + i) / i. After step i the product is C(n - k + i, i),
- * a whole number, so one big number that a word can multiply and divide is all it takes. */
+ * a whole number, so it is enough to multiply and divide one big number by single words. */
 #include "dsmoe.h"
 
 #include <assert.h>
@@ -48,7 +48,7 @@ static uint32_t bignum_divide(bignum *number, uint32_t divisor)
     return (uint32_t)remainder;
 }
 
-/* Decimal digits in a string to free(), or NULL without memory. Uses the number up. */
+/* Returns the decimal digits in a string to free(), or NULL if out of memory. Leaves the number at zero. */
 static char *bignum_to_decimal(bignum *number)
 {
     enum { GROUP = 9, BASE = 1000000000 };        /* the digits that one limb can hold */
@@ -73,10 +73,10 @@ static double combinations_bits(int64_t n, int64_t k)
     return fmin((double)n, (double)k * log2(2.7182818284590453 * (double)n / (double)k)) + 1;
 }
 
-/* C(n, k) for 0 <= k <= n / 2, or NULL without memory. */
+/* C(n, k) for 0 <= k <= n / 2, or NULL if out of memory. */
 static char *combinations_count(int64_t n, int64_t k)
 {
-    /* Before the division of step i the product is i times too large: one limb more. */
+    /* Before the division of step i the product is i times too large, which takes one more limb. */
     bignum number = {.capacity = (size_t)(combinations_bits(n, k) / 32) + 3};
     number.limbs = malloc(number.capacity * sizeof *number.limbs);
     if (!number.limbs) return NULL;

@@ -1,7 +1,7 @@
 /* compare.c - how far a model is from another one on a text.
  *
- * Both models run over the same tokens side by side, some rows at a time: of the logits only those
- * of these rows exist at once, whatever the vocabulary and the length of a piece. */
+ * Both models run over the same tokens side by side, some rows at a time. Only the logits of these rows are
+ * kept, so memory stays bounded whatever the vocabulary and the length of a piece. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,8 @@
 
 enum {
     DEFAULT_CONTEXT = 512,
-    MOST_ROWS = 512,           /* that run together */
-    LOGITS = 16 * 1024 * 1024, /* of each model that are kept, as far as one row allows */
+    MOST_ROWS = 512,           /* rows that run together */
+    LOGITS = 16 * 1024 * 1024, /* about as many are kept of each model, but at least one row */
 };
 
 /* What one token contributes. */
@@ -35,8 +35,8 @@ typedef struct comparing {
     int64_t n_vocab, n_rows;
     int n_threads;
     side model, against;
-    const int32_t *targets; /* what truly follows the rows at hand */
-    token_result *results;  /* of each token so far, then of the rows at hand */
+    const int32_t *targets; /* the tokens that follow those of the current rows */
+    token_result *results;  /* of each token so far, then of the current rows */
     int64_t n;
 } comparing;
 
@@ -45,7 +45,7 @@ typedef struct comparing {
 typedef struct distribution {
     const float *logits;
     double log_sum; /* log Σ e^logit: log p = logit - log_sum */
-    int64_t top;    /* the likeliest, of equals the first */
+    int64_t top;    /* the likeliest token; the first of equals */
 } distribution;
 
 static distribution distribution_of(const float *logits, int64_t n)
@@ -59,7 +59,7 @@ static distribution distribution_of(const float *logits, int64_t n)
     return d;
 }
 
-/* Σ p·log(p/q), which no rounding takes below 0. */
+/* Σ p·log(p/q), at least 0 in spite of rounding. */
 static double divergence(const distribution *p, const distribution *q, int64_t n)
 {
     double sum = 0;
@@ -102,7 +102,7 @@ static dsmoe_status run_rows(side *s, const int32_t *tokens, int64_t n, dsmoe_er
     return dsmoe_engine_forward(s->engine, &turn, 1, error);
 }
 
-/* Some rows through both models; each predicts the token after it. */
+/* Runs some rows through both models. Each row predicts the token after it. */
 static dsmoe_status compare_rows(comparing *c, const int32_t *tokens, int64_t n, dsmoe_error *error)
 {
     STATUS_TRY(run_rows(&c->model, tokens, n, error));
@@ -118,7 +118,7 @@ static dsmoe_status compare_text(comparing *c, const int32_t *tokens, int64_t n_
                                  dsmoe_error *error)
 {
     for (int64_t start = 0; start < n_tokens; start += n_ctx) {
-        int64_t n_run = moe_min(n_ctx, n_tokens - start) - 1; /* the last predicts nothing here */
+        int64_t n_run = moe_min(n_ctx, n_tokens - start) - 1; /* the last token predicts nothing */
         STATUS_TRY(dsmoe_sequence_rewind(c->model.sequence, 0, error));
         STATUS_TRY(dsmoe_sequence_rewind(c->against.sequence, 0, error));
         for (int64_t done = 0; done < n_run; done += c->n_rows) {
@@ -163,7 +163,7 @@ static dsmoe_comparison outcome(comparing *c)
     };
 }
 
-/* ---- from outside --------------------------------------------------------------------------- */
+/* ---- interface ------------------------------------------------------------------------------ */
 
 static dsmoe_status check(const dsmoe_model *model, const dsmoe_model *against,
                           const int32_t *tokens, int64_t n_tokens, int64_t n_ctx,

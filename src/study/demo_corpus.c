@@ -1,4 +1,4 @@
-/* demo_corpus.c - examples by number, what is kept for the examination, and the files. */
+/* demo_corpus.c - examples by number, those held out for the examination, and the files. */
 #include "study/demo_corpus.h"
 
 #include <errno.h>
@@ -19,10 +19,10 @@ const demo_kind demo_kinds[DEMO_N_KINDS] = {
     {"sums", "add two numbers", 20000, demo_make_sum, demo_grade_sum},
 };
 
-/* One prompt in so many is kept for the examination. */
+/* One prompt in HELD_OUT_SHARE is held out for the examination. */
 enum { HELD_OUT_SHARE = 8 };
 
-/* ---- for the makers -------------------------------------------------------------------------- */
+/* ---- helpers of the makers ------------------------------------------------------------------- */
 
 /* SplitMix64: a counter whose bits are mixed well. */
 static uint64_t mix(uint64_t bits)
@@ -103,7 +103,7 @@ static dsmoe_status make_folder(const char *path, dsmoe_error *error)
                        strerror(errno));
 }
 
-/* The examples are plain ASCII without quotes: JSON needs no escapes. */
+/* The examples are plain ASCII without quotes, so JSON needs no escapes. */
 static dsmoe_status write_kind(const char *path, int kind, uint64_t seed, demo_size *size,
                                dsmoe_error *error)
 {

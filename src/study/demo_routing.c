@@ -8,9 +8,9 @@
 
 #include "base/status.h"
 
-enum { N_WATCHED = 200, MIN_OCCURRENCES = 20 }; /* examples of a kind; of a token in one */
+enum { N_WATCHED = 200, MIN_OCCURRENCES = 20 }; /* examples of a kind; of a token in a kind */
 
-/* ---- the numbers ----------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 static const int64_t *counts_of(const demo_routing *r, int64_t place, int kind)
 {
@@ -43,7 +43,7 @@ double demo_guess_rate(const demo_routing *r, int64_t place)
     return sum / (double)r->n_experts / DEMO_N_KINDS;
 }
 
-/* The kinds in which a token occurs often enough to say something, and how often in all of them. */
+/* The kinds in which a token occurs often enough to be counted, and the experts it chose there. */
 typedef struct shared_token {
     const uint32_t *counts[DEMO_N_KINDS]; /* [n_experts] */
     double n_choices[DEMO_N_KINDS], n_all;
@@ -137,9 +137,9 @@ typedef struct watcher {
     demo_routing *r;
     const dsmoe_tokenizer *tokenizer;
     dsmoe_sequence *sequence;
-    int64_t *place; /* [num_hidden_layers] among the MoE layers */
-    int kind;       /* of what is running, and its tokens */
-    const int32_t *running;
+    int64_t *place;         /* [num_hidden_layers] of a layer among the MoE layers */
+    int kind;               /* of the example that is running */
+    const int32_t *running; /* its tokens */
 } watcher;
 
 static void count_choices(void *context, int64_t layer, int64_t first, int64_t n_tokens,
@@ -152,7 +152,7 @@ static void count_choices(void *context, int64_t layer, int64_t first, int64_t n
     int32_t bos = dsmoe_tokenizer_bos(w->tokenizer);
     for (int64_t i = 0; i < n_tokens; i++) {
         int32_t token = w->running[first + i];
-        if (token == bos) continue; /* the same everywhere */
+        if (token == bos) continue; /* it is the same in every kind */
         uint32_t *by_token = r->by_token + (row * r->vocab_size + token) * r->n_experts;
         for (int64_t j = 0; j < r->k; j++) {
             int32_t expert = routing->topk_idx[i * r->k + j];
@@ -186,7 +186,7 @@ static dsmoe_status make_counts(watcher *w, const dsmoe_config *config, dsmoe_er
     return DSMOE_OK;
 }
 
-/* An example goes through alone, and to the file as a document of the corpus would be. */
+/* Runs an example by itself, and writes its tokens to the file as if it were a document of the corpus. */
 static dsmoe_status watch_example(watcher *w, const demo_example *example, FILE *file,
                                   dsmoe_error *error)
 {
@@ -205,7 +205,7 @@ static dsmoe_status watch_example(watcher *w, const demo_example *example, FILE 
     return status;
 }
 
-/* Examples of the examination would not do: their prompts are unlikely by design. */
+/* Runs the examples that would come next in the corpus. Training never has prompts of the examination. */
 static dsmoe_status watch_kind(watcher *w, const demo_routing_options *o, dsmoe_error *error)
 {
     for (int i = 0; i < N_WATCHED && !(o->stop && o->stop(o->context)); i++) {

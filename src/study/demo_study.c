@@ -17,7 +17,7 @@ typedef struct student {
     dsmoe_sequence *sequence;
     dsmoe_sampler *sampler;
     float *logits;
-    int kind; /* that it is asked for */
+    int kind; /* of the questions that are asked */
     int n_done;
     bool is_stopped;
 } student;
@@ -60,7 +60,7 @@ static void student_close(student *s)
 
 /* ---- the examination ------------------------------------------------------------------------- */
 
-/* Into an empty sequence, as `dsmoe generate` would. */
+/* Reads the prompt into an empty sequence, as `dsmoe generate` does. */
 static dsmoe_status read_prompt(student *s, const demo_example *example, dsmoe_error *error)
 {
     int32_t *ids = NULL;
@@ -75,7 +75,7 @@ static dsmoe_status read_prompt(student *s, const demo_example *example, dsmoe_e
     return status;
 }
 
-/* The likeliest continuation until the model ends the text. One that does not end is cut. */
+/* Generates the likeliest continuation until the model ends the text. One that does not end is cut off. */
 static dsmoe_status answer(student *s, char text[DEMO_ANSWER], dsmoe_error *error)
 {
     int32_t eos = dsmoe_tokenizer_eos(s->tokenizer), token;
@@ -124,13 +124,13 @@ static dsmoe_status ask_kind(student *s, demo_study *study, dsmoe_error *error)
 
 /* ---- the gates ------------------------------------------------------------------------------- */
 
-/* The model as it was before the first step: a trainer of the same seed makes it. */
+/* Counts the routing of the model as it was before the first step: a trainer with the same seed makes it. */
 static dsmoe_status watch_untrained(student *s, demo_study *study, dsmoe_error *error)
 {
     const demo_study_options *o = s->options;
     dsmoe_trainer_options options = dsmoe_trainer_options_default();
     options.n_sequences = 1;
-    options.sequence_length = 1; /* it is not going to be trained */
+    options.sequence_length = 1; /* the trainer will not train */
     options.n_threads = o->n_threads;
     dsmoe_trainer *trainer;
     STATUS_TRY(dsmoe_trainer_create(dsmoe_model_config(s->model), &options, &trainer, error));
@@ -159,7 +159,7 @@ static dsmoe_status watch(student *s, demo_study *study, dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_IO, "%s: cannot write the file", o->ids_path);
 }
 
-/* ---- both ------------------------------------------------------------------------------------ */
+/* ---- interface ------------------------------------------------------------------------------- */
 
 dsmoe_status demo_study_run(const char *model_path, const demo_study_options *options,
                             demo_study *study, dsmoe_error *error)

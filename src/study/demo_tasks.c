@@ -1,4 +1,4 @@
-/* demo_tasks.c - the kinds of text that are all signs: sums, counting, brackets, sorting. */
+/* demo_tasks.c - the kinds of text that consist of signs: sums, counting, brackets, sorting. */
 #include <stdio.h>
 #include <string.h>
 
@@ -61,7 +61,7 @@ void demo_make_brackets(demo_example *example)
     int n = MIN_SIGNS + demo_below(example, MORE_SIGNS), depth = 0, stack[MAX_DEPTH];
     demo_put(example, "close");
     for (int i = 0; i < n; i++) {
-        /* Two opening signs for a closing one, and something to close at the end. */
+        /* Opens about two brackets for each that it closes, and leaves at least one open. */
         bool last = i == n - 1 && depth == 1;
         bool opens = depth == 0 || last || (depth < MAX_DEPTH && demo_below(example, 3) < 2);
         if (opens) stack[depth++] = demo_below(example, N_BRACKETS);
@@ -73,7 +73,7 @@ void demo_make_brackets(demo_example *example)
     while (depth > 0) demo_put(example, " %c", closing[stack[--depth]]);
 }
 
-/* A closing sign must fit the last one that is open. */
+/* A closing bracket must match the last one that is open. */
 static bool follow_brackets(const char *signs, int *stack, int *depth)
 {
     for (const char *sign = signs; *sign; sign++) {
@@ -87,7 +87,7 @@ static bool follow_brackets(const char *signs, int *stack, int *depth)
     return true;
 }
 
-/* Nothing may be opened any more, and a single blank is before each sign. */
+/* The answer must not open brackets, and must have a single blank before each sign. */
 bool demo_grade_brackets(const char *prompt, const char *answer)
 {
     char signs[DEMO_TEXT];
@@ -123,7 +123,7 @@ void demo_make_sorting(demo_example *example)
         if (used[i]) demo_put(example, " %c", 'a' + i);
 }
 
-/* The same letters, each greater than the one before. */
+/* The answer must have as many letters, all from the prompt, each greater than the one before. */
 bool demo_grade_sorting(const char *prompt, const char *answer)
 {
     static const char word[] = "sort", colon[] = ":";

@@ -7,7 +7,7 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-/* A name for each letter, so that stories and records share them. */
+/* One name for each first letter. Stories and records share them. */
 static const char *const names[] = {"Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana"};
 
 static const char *pick(demo_example *example, const char *const *words, int n)
@@ -24,7 +24,7 @@ static const char *const weekdays[] = {"Monday", "Tuesday",  "Wednesday", "Thurs
                                        "Friday", "Saturday", "Sunday"};
 enum { N_MONTHS = 12, N_WEEKDAYS = 7, N_DAYS = 3 };
 
-/* Months and weekdays count from 0. No year is named, and none of them is a leap year. */
+/* Months and weekdays count from 0. No year is named, and no year is a leap year. */
 typedef struct date {
     int day, month, weekday;
 } date;
@@ -47,7 +47,7 @@ static date day_after(date d)
 void demo_make_date(demo_example *example)
 {
     date d = {.month = demo_below(example, N_MONTHS), .weekday = demo_below(example, N_WEEKDAYS)};
-    /* The ends of months are what is hard, and rare if left to chance. */
+    /* The ends of months are hard, and would be rare if left to chance. */
     bool late = demo_below(example, 4) == 0;
     d.day = late ? month_length(d.month) - demo_below(example, N_DAYS)
                  : 1 + demo_below(example, month_length(d.month));
@@ -105,7 +105,7 @@ static void shuffle(demo_example *example, int *order, int n)
     }
 }
 
-/* Three of the fields, then each of them is asked for; the first question is the prompt's. */
+/* Gives three of the fields, then asks for each of them. The prompt ends with the first question. */
 void demo_make_record(demo_example *example)
 {
     int missing = demo_below(example, N_FIELDS), order[N_RECORD];
@@ -124,7 +124,7 @@ void demo_make_record(demo_example *example)
     }
 }
 
-/* Whether the record, which ends at the bar, says "KEY VALUE". */
+/* Whether the record, which ends at the bar, contains "KEY VALUE". */
 static bool record_has(const char *record, const char *key, const char *value)
 {
     char field[64];
@@ -135,7 +135,7 @@ static bool record_has(const char *record, const char *key, const char *value)
     return *after == ',' || !strncmp(after, " |", 2);
 }
 
-/* Every field once, each with its value. */
+/* The answer must have every field once, each with its value. */
 bool demo_grade_record(const char *prompt, const char *answer)
 {
     char keys[N_RECORD][16], values[N_RECORD][16], expected[DEMO_TEXT];
@@ -160,7 +160,7 @@ bool demo_grade_record(const char *prompt, const char *answer)
 static const char *const places[] = {"park", "cave", "market", "school", "forest", "garden"};
 static const char *const things[] = {"kite", "drum", "lamp", "map", "book", "coin"};
 
-/* %N is someone, %O a thing, %P a place; the prompt goes to the bar. */
+/* %N is a name, %O a thing, %P a place. The prompt ends at the bar. */
 static const char *const templates[] = {
     "%N took a %O to the %P.| In the %P %N lost the %O. All day %N looked for the %O. Then %N left "
     "the %P without the %O.",
@@ -185,10 +185,10 @@ void demo_make_story(demo_example *example)
     }
 }
 
-/* Whether the text is this story: every slot is one word, the same one wherever it stands. */
+/* Whether the text is this story. Every slot is one word, the same one wherever the slot occurs. */
 static bool story_fits(const char *story, const char *text)
 {
-    char words[128][16] = {{0}}; /* of the slots, by their letter */
+    char words[128][16] = {{0}}; /* the word of each slot, by the slot's letter */
     for (; *story; story++) {
         if (*story == '|') continue;
         if (*story != '%') {

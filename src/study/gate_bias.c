@@ -1,4 +1,4 @@
-/* gate_bias.c - the bias that corrects the choice of a gate: how far the loads of training have moved it. */
+/* gate_bias.c - the correction bias of a gate (noaux_tc), and how far the loads of training have moved it. */
 #include "study/gate_bias.h"
 
 #include <math.h>

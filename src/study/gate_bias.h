@@ -1,4 +1,4 @@
-/* gate_bias.h - the bias that corrects the choice of a gate (noaux_tc), from a model. */
+/* gate_bias.h - the correction bias of a model's gate (noaux_tc). */
 #ifndef DSMOE_STUDY_GATE_BIAS_H
 #define DSMOE_STUDY_GATE_BIAS_H
 

@@ -11,7 +11,7 @@ bool loss_is_asked(const architecture *a, const dsmoe_config *config, int which)
     if (which < LOSS_REPLACED) return a->is_masked;
     if (which == LOSS_REPLACED) return a->k_shared > 0;
     if (which <= LOSS_MASK_FIRST) return a->is_fewer && which - LOSS_FEWER + 1 < k;
-    /* Where gate values are normalised both readings are the same. */
+    /* Where gate values are normalised, masking before the softmax gives the same loss. */
     return a->is_masked && !(config->norm_topk_prob && k > 1);
 }
 

@@ -1,8 +1,9 @@
 /* plan.c - what the paper's architectures cost before they exist: parameters, compute and combinations.
  *
- * All three are one family. N experts of width F, K of them active; each
- * split in m: m·N experts of width F/m, m·K active; Ks of those always active, the others routed.
- * An expert is a SwiGLU, three matrices of hidden_size by width. */
+ * The three architectures are one family. The conventional one has N experts of width F, K of them active.
+ * The fine-grained one splits each expert into m: m·N experts of width F/m, m·K active. With shared experts,
+ * Ks of these are always active and the others are routed. An expert is a SwiGLU, three matrices of
+ * hidden_size by width. */
 #include "dsmoe.h"
 
 #include <inttypes.h>
@@ -12,8 +13,8 @@
 #include "base/checked.h"
 #include "base/status.h"
 
-/* Fills `near` with " (2 and 4 do)", the divisors of `size` around `split`, as far as they are near
- * enough to be found by trying. */
+/* Fills `near` with " (2 and 4 do)": the divisors of `size` next to `split`, if they are near enough to be
+ * found by trying. */
 static void divisors_near(int64_t size, int64_t split, char *near, size_t near_size)
 {
     const int64_t reach = 1 << 20;
@@ -29,7 +30,7 @@ static void divisors_near(int64_t size, int64_t split, char *near, size_t near_s
         near[0] = '\0';
 }
 
-/* The conditions under which the three have the same parameters and compute. */
+/* Checks the conditions under which the three architectures have the same parameters and compute. */
 static dsmoe_status plan_check(int64_t n_experts, int64_t k_active, int64_t m_split,
                                int64_t k_shared, int64_t hidden_size, int64_t ffn_size,
                                dsmoe_error *error)

@@ -10,20 +10,20 @@
 #include "base/status.h"
 #include "study/gate_bias.h"
 
-/* Favourites are sought among the most frequent tokens of the text: counting every token for every
- * expert of every layer would take more memory than rare tokens are worth. */
+/* Only the most frequent tokens of the text can be favourites: counting every token for every expert of every
+ * layer would take more memory than rare tokens are worth. */
 enum { BATCH = 512, MAX_CANDIDATES = 4096, MAX_COUNTERS = 64 * 1024 * 1024 };
 
 typedef struct collector {
     routing_report *report;
-    int32_t *layer_place;  /* [num_hidden_layers] among the MoE layers */
+    int32_t *layer_place;  /* [num_hidden_layers] of a layer among the MoE layers */
     int32_t n_candidates;  /* for favourites */
     int32_t *candidates;   /* [n_candidates] tokens */
     int32_t *place;        /* [vocab_size] of a token among the candidates, -1 if it is none */
     uint32_t *occurrences; /* [vocab_size] */
     uint32_t *by_token;    /* [n_layers, n_candidates, n_experts] */
     const int32_t *window; /* the tokens of the sequence */
-    int64_t n_bos;         /* of them before the text */
+    int64_t n_bos;         /* BOS tokens before the text */
 } collector;
 
 /* ---- counting -------------------------------------------------------------------------------- */
@@ -61,7 +61,8 @@ static void watch_layer(void *context, int64_t layer, int64_t position, int64_t 
     }
 }
 
-/* Windows side by side over the whole text, in pieces between which it can be interrupted. */
+/* Runs the whole text in windows, one after the other. A window runs in pieces, and an interruption can come
+ * between two pieces. */
 static dsmoe_status run_text(collector *c, dsmoe_sequence *sequence, const token_text *text,
                              const routing_options *o, int32_t *window, dsmoe_error *error)
 {
@@ -178,7 +179,7 @@ static void collector_free(collector *c)
 
 static double information(uint32_t count, double lift) { return count * log(lift); }
 
-/* Keeps the best by falling information; equals stay in the order they came. */
+/* Keeps the best pairs by falling information. Equal pairs stay in the order they came. */
 static void keep_pair(routing_layer *layer, routing_pair pair)
 {
     double value = information(pair.count, pair.lift);
@@ -234,7 +235,7 @@ static void find_favourites(const collector *c, int64_t layer_place)
     }
 }
 
-/* The experts by falling load, equal ones by number. */
+/* Sorts the experts by falling load, equal ones by number. */
 static void sort_by_load(const routing_report *report, routing_layer *layer)
 {
     for (int32_t e = 0; e < report->n_experts; e++) {
@@ -265,7 +266,7 @@ static void finish_layer(const collector *c, int64_t layer_place)
     find_favourites(c, layer_place);
 }
 
-/* After an interruption only what was read counts. */
+/* After an interruption only the tokens that were read count. */
 static void finish(collector *c, const token_text *text, int64_t vocab_size)
 {
     memset(c->occurrences, 0, (size_t)vocab_size * sizeof *c->occurrences);
@@ -273,7 +274,7 @@ static void finish(collector *c, const token_text *text, int64_t vocab_size)
     for (int64_t i = 0; i < c->report->n_layers; i++) finish_layer(c, i);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- collecting ------------------------------------------------------------------------------ */
 
 static dsmoe_status run_model(collector *c, const dsmoe_model *model, const token_text *text,
                               const routing_options *o, int32_t *window, dsmoe_error *error)
@@ -324,7 +325,8 @@ dsmoe_status routing_collect(const dsmoe_model *model, const token_text *text,
     report->n_ctx = options->n_ctx;
     if (options->n_ctx < 1 + (text->bos >= 0))
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "a context of %" PRId64 " has no room beside BOS", options->n_ctx);
+                           "a context of %" PRId64 " has no room for text after BOS",
+                           options->n_ctx);
     dsmoe_status status = collect(&c, model, text, options, error);
     for (int64_t i = 0; i < report->n_layers; i++) {
         gate_bias bias = gate_bias_of(model, report->layers[i].layer);

@@ -1,4 +1,4 @@
-/* routing_json.c - the use of the experts for programs. */
+/* routing_json.c - a routing report as JSON, for programs. */
 #include <inttypes.h>
 
 #include "formats/json_write.h"
@@ -53,7 +53,7 @@ static void put_pairs(FILE *file, const routing_layer *layer)
     fputs("],\n", file);
 }
 
-/* Row e holds how often e fires together with e + 1, e + 2, … */
+/* Row e has the number of tokens that chose both e and e + 1, e + 2, … */
 static void put_together(FILE *file, const routing_report *report, const routing_layer *layer)
 {
     int64_t n = report->n_experts;

@@ -1,35 +1,37 @@
-/* scale.c - how long a training step takes on so many ranks, predicted from its outline.
+/* scale.c - predicts from the outline of a training step how long the step takes on several ranks.
  *
- * What a rank computes takes amount / speed. An exchange takes all ranks
+ * A rank takes amount / speed for what it computes. An exchange takes all ranks
  *
  *     seconds = largest bytes that a rank sends or receives / (PAYLOAD · bandwidth)
  *               + hops · latency + messages of a rank · MESSAGE
  *
- * from the moment when the last rank has come to it. Each rank goes on when it has computed what it has to compute
- * meanwhile and the exchange is done: so what is longer hides what is shorter. Every rank has a clock; what it
- * stands still is waiting until the last rank comes, and sending after that. Ranks that have nothing to send or
- * receive do not stop. docs/machines.md compares it with a simulation of the messages themselves. */
+ * from the moment when the last rank comes to it. A rank computes during the exchange, and continues when
+ * both its computing and the exchange are done, so the longer one hides the shorter one. Every rank has a
+ * clock. Its idle time counts as waiting until the last rank comes, and as sending after that. Ranks that
+ * have nothing to send or receive do not stop. docs/machines.md compares the prediction with a simulation of
+ * the messages themselves. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "moe/wave.h"
 #include "train/outline.h"
 
-/* Of what a cable carries, so much is content where ranks send both ways over Open MPI's TCP: what makes real
- * runs of 2 and 4 ranks and simulated ones agree, see bench/scale. */
+/* The share of a cable's bandwidth that carries content when ranks send both ways over Open MPI's TCP. With
+ * this value, real runs of 2 and 4 ranks and simulated ones agree, see bench/scale. */
 static const double PAYLOAD = 0.75;
-/* What mpi.c sends before it sends more than fits: a head; and MPI then asks whether the receiver is ready. */
+/* mpi.c sends small data in one message, inside a head. Larger data follows the head in a second message,
+ * before which MPI asks whether the receiver is ready. */
 enum { SMALL_MESSAGE = 2024, SMALL_HOPS = 1, LARGE_HOPS = 4 };
-static const double MESSAGE = 5e-6; /* seconds of a processor for each, on either side */
+static const double MESSAGE = 5e-6; /* processor seconds per message, for sender and receiver */
 
 typedef enum moment_kind { MOMENT_BEGIN, MOMENT_END, MOMENT_GATHER } moment_kind;
 
-/* Where ranks meet: what one of them has done since the last one, and what it brings. */
+/* A point where ranks meet: what one rank has computed since its previous moment, and what it exchanges. */
 typedef struct moment {
     moment_kind kind;
     double computing;  /* seconds */
     double bytes;      /* sent or received, whichever is more */
-    double n_messages; /* of either direction */
+    double n_messages; /* sent and received */
     bool has_large;
 } moment;
 
@@ -119,16 +121,16 @@ static dsmoe_status note_gather(void *context, outline_goods goods, const size_t
 typedef struct clocks {
     const prediction *ranks;
     const dsmoe_scale_options *options;
-    double *now; /* [n_ranks] */
-    double came,
-        takes; /* the last rank to the exchange under way, and how long that takes from then on */
-    int64_t exchange;   /* the moment at which it began */
+    double *now;        /* [n_ranks] */
+    double came;        /* when the last rank came to the current exchange */
+    double takes;       /* how long the exchange takes after that */
+    int64_t exchange;   /* the moment at which the exchange began */
     dsmoe_scale *scale; /* sums over the ranks */
 } clocks;
 
 static bool takes_part(const moment *m) { return m->n_messages > 0; }
 
-/* How long the exchange of a moment takes, and since when. */
+/* Finds when the last rank comes to the exchange of a moment, and how long the exchange takes after that. */
 static void begin(clocks *c, int64_t at)
 {
     const dsmoe_scale_options *o = c->options;
@@ -234,7 +236,7 @@ static size_t total(const dsmoe_trainer_memory *m)
     return m->weights + m->gradients + m->moments + m->activations + m->workspace;
 }
 
-/* What each rank's trainer would take. */
+/* Finds the memory that each rank's trainer would take. */
 static dsmoe_status measure_memory(const dsmoe_config *config, const dsmoe_scale_options *o,
                                    dsmoe_scale *scale, dsmoe_error *error)
 {
@@ -267,7 +269,7 @@ static dsmoe_status sum_work(void *context, outline_work work, double amount, ds
     return DSMOE_OK;
 }
 
-/* All that a rank alone does in a step of n_units batches, and how many numbers its model has. */
+/* Sums the work of a single rank in a step of n_units batches, and finds how many numbers its model has. */
 static dsmoe_status sum_up(const dsmoe_config *config, const dsmoe_trainer_options *options,
                            int64_t n_units, double sums[OUTLINE_WORKS], double *n_numbers,
                            dsmoe_error *error)
@@ -295,7 +297,7 @@ static dsmoe_status find_useful(const dsmoe_config *config, const dsmoe_scale_op
     return DSMOE_OK;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------- */
+/* ---- prediction ------------------------------------------------------------------------------------------ */
 
 static bool is_positive(double x) { return x > 0 && isfinite(x); }
 
@@ -312,12 +314,12 @@ static dsmoe_status check(const dsmoe_scale_options *o, dsmoe_error *error)
                            "there is no network of %g bytes/s with a latency of %g s", o->bandwidth,
                            o->latency);
     if (!(o->imbalance >= 0) || !isfinite(o->imbalance))
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "a rank cannot have %g times the mean",
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "a rank cannot have %g times the mean load",
                            o->imbalance);
     return DSMOE_OK;
 }
 
-/* The middle rank's experts `imbalance` times the mean, as far as they can be all that is chosen. */
+/* Gives the experts of the middle rank `imbalance` times the mean load, but at most the whole load. */
 static void fill_loads(const dsmoe_scale_options *o, double *loads, int64_t n_experts)
 {
     expert_range busy = wave_held(n_experts, o->n_ranks / 2, o->n_ranks);

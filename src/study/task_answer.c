@@ -21,7 +21,7 @@ static stretch trimmed(stretch s)
     return s;
 }
 
-/* What follows `after` on its line; nothing if it is not there. */
+/* The text after `after` on the same line; nothing if `after` is not in the text. */
 static stretch part_that_counts(const task *t, const char *text)
 {
     stretch s = {text, strlen(text)};
@@ -47,7 +47,7 @@ static void number_put(number_text *n, char c)
     if (n->length + 1 < sizeof n->at) n->at[n->length++] = c;
 }
 
-/* The number whose first digit is at s[i]; where it ends. Commas between digits separate thousands. */
+/* Reads the number whose first digit is s[i]; returns its end. Commas between digits separate thousands. */
 static size_t read_number(stretch s, size_t i, number_text *n)
 {
     size_t before = i, point = 0;

@@ -1,7 +1,7 @@
-/* task_file.c - questions and their answers from JSON lines (docs/tasks.md), as tokens.
+/* task_file.c - reads questions and their answers from JSON lines (docs/tasks.md), as tokens.
  *
- * A choice is encoded together with what comes before it, as its first token may begin with the space between the
- * two; its own tokens are those beyond the question's. */
+ * A choice is encoded together with the question, as the choice's first token may begin with the space
+ * between them. The tokens beyond those of the question are the choice's own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static dsmoe_status wrong_kind(const char *key, const char *wanted, const json_n
                        json_kind_name(json_node_kind(node)));
 }
 
-/* A string as a C string, without a NUL in it; NULL if the member is not there. */
+/* Reads a string member, which must not contain a NUL; NULL if there is no such member. */
 static dsmoe_status read_string(const json_node *line, const char *key, const char **text,
                                 dsmoe_error *error)
 {
@@ -57,7 +57,7 @@ static dsmoe_status keep_text(const json_node *node, const char *key, char **lis
     return DSMOE_OK;
 }
 
-/* A string or an array of some. */
+/* Reads a string or an array of strings. */
 static dsmoe_status read_texts(const json_node *node, const char *key, char **list, int *n,
                                dsmoe_error *error)
 {
@@ -87,7 +87,7 @@ static dsmoe_status read_integer(const json_node *node, const char *key, int64_t
 
 /* ---- tokens ----------------------------------------------------------------------------------- */
 
-/* Ids of a text, BOS or, where a model has none, EOS before it if nothing else is. */
+/* The ids of a text. If a question is empty, encode() begins it with BOS, or EOS if there is no BOS. */
 typedef struct encoded {
     int32_t *ids;
     int64_t n;
@@ -124,8 +124,8 @@ static int64_t count_characters(const char *text)
 
 /* ---- questions with choices ------------------------------------------------------------------- */
 
-/* The question and what stands between it and a choice. Blanks at the end of a question belong to the choice, as
- * tokens begin with blanks and do not end with them. */
+/* The question, and the delimiter between it and a choice. Blanks at the end of a question belong to the
+ * choice, as tokens begin with blanks and do not end with them. */
 typedef struct question {
     char *text; /* to be freed */
     size_t length, n_blanks;
@@ -154,7 +154,7 @@ static dsmoe_status read_question(const json_node *line, question *q, dsmoe_erro
     return DSMOE_OK;
 }
 
-/* Question and choice as tokens, and how many of those are the choice's. */
+/* Encodes question and choice together, and finds how many of the tokens are the choice's. */
 static dsmoe_status encode_choice(const dsmoe_tasks *tasks, const question *q, int64_t n_question,
                                   const char *choice, encoded *whole, task_choice *out,
                                   dsmoe_error *error)
@@ -172,7 +172,7 @@ static dsmoe_status encode_choice(const dsmoe_tasks *tasks, const question *q, i
     return DSMOE_OK;
 }
 
-/* How many tokens all choices begin with, none of which is scored. */
+/* How many tokens all choices begin with that are not scored. */
 static int64_t count_shared(const encoded *wholes, const task *t)
 {
     int64_t n = wholes[0].n - t->choices[0].n_scored;
@@ -184,14 +184,14 @@ static int64_t count_shared(const encoded *wholes, const task *t)
     return n;
 }
 
-/* Keeps what the choices share once, and the rest of each. */
+/* Keeps the tokens that all choices share once, and the rest of each choice. */
 static dsmoe_status keep_choices(const encoded *wholes, task *t, dsmoe_error *error)
 {
     int64_t n_before = count_shared(wholes, t) - 1;
     if (n_before < 0)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "the question is too short: no token of it stays the same with each of "
-                           "the choices");
+                           "the question is too short: it needs a token that is the same before "
+                           "each of the choices");
     t->ids = malloc((size_t)(n_before > 0 ? n_before : 1) * sizeof *t->ids);
     if (!t->ids) return no_memory(error);
     memcpy(t->ids, wholes[0].ids, (size_t)n_before * sizeof *t->ids);
@@ -304,7 +304,7 @@ static void task_free(task *t)
     free(t->ids);
 }
 
-/* Keys that say nothing where there are choices, or where there are none. */
+/* Refuses keys that have no effect on a question with choices, or on one without. */
 static dsmoe_status check_keys(const json_node *line, bool has_choices, dsmoe_error *error)
 {
     static const char *const written[] = {"stop", "max_tokens", "match", "after"};
@@ -372,7 +372,7 @@ static dsmoe_status add_task(dsmoe_tasks *tasks, const json_node *line, size_t n
 
 /* ---- the file --------------------------------------------------------------------------------- */
 
-/* The parser knows of one line only, so it calls each "line 1". */
+/* Removes "line 1, " from a message: the parser sees a single line, so it calls each "line 1". */
 static const char *without_line(char *message)
 {
     static const char one[] = "line 1, ";

@@ -1,9 +1,10 @@
 /* tasks.c - asks a model questions whose answers are known.
  *
  * Many questions run at the same time. Their common beginning, such as examples before every question, is
- * computed once: a question that shares a page with another one that is just beginning waits until that page is there.
- * A question with choices is a sequence with what they share, and a fork of it for each; one whose answer is written is
- * a sequence that grows by the likeliest token until a stop text, EOS or max_tokens. */
+ * computed once: if another question is computing a page that a question begins with too, the question waits
+ * for that page. A question with choices is a sequence of the tokens that the choices share, and a fork of it
+ * for each choice. A question whose answer is written is a sequence that grows by the likeliest token until a
+ * stop text, EOS or max_tokens. */
 #include "study/tasks.h"
 
 #include <math.h>
@@ -18,7 +19,7 @@ enum {
     ROOM = 8192, /* tokens in the KV cache, if the longest question needs no more */
 };
 
-/* Hits of one kind. */
+/* The right answers by one measure. */
 typedef struct tally {
     int64_t n, n_right;
 } tally;
@@ -28,11 +29,11 @@ typedef struct asked {
     const task *task;
     dsmoe_sequence *sequence; /* NULL: the place is free */
     int64_t n_reused;
-    /* choices */
+    /* for choices */
     dsmoe_sequence *forks[TASK_MOST_CHOICES];
     float *loss[TASK_MOST_CHOICES];
-    /* written */
-    int32_t next; /* the token that goes through the model next, once the question has */
+    /* for a written answer */
+    int32_t next; /* after the question, the next token that goes through the model */
     int64_t n_written;
     char *text;
     size_t length, capacity, shown;
@@ -67,7 +68,7 @@ static int64_t pages_of_task(const task *t)
     return t->n_choices ? pages_of_choices(t) : engine_pages(t->n_ids + t->max_tokens);
 }
 
-/* Pages that the running questions will still take. */
+/* The pages that the running questions will still take. */
 static int64_t pages_promised(const asking *a)
 {
     int64_t n = 0;
@@ -85,7 +86,7 @@ static bool has_places(const asking *a, const task *t)
     return n <= PLACES;
 }
 
-/* Whether another question is just computing a page that this one begins with too. */
+/* Whether another question is computing a page that this question begins with too. */
 static bool should_wait(const asking *a, const task *t, int64_t n_reused)
 {
     for (int i = 0; i < a->n_at; i++) {
@@ -100,7 +101,7 @@ static bool should_wait(const asking *a, const task *t, int64_t n_reused)
 
 /* ---- beginning -------------------------------------------------------------------------------- */
 
-/* The next question begins, if it is of that kind and there is room for it; false if not. */
+/* Begins the next question, unless there is no room for it or it should wait. */
 static dsmoe_status begin_next(asking *a, bool *begun, dsmoe_error *error)
 {
     const task *t = &a->tasks->at[a->next];
@@ -123,7 +124,7 @@ static dsmoe_status begin_next(asking *a, bool *begun, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* As many as there is room for, of the kind of the first. */
+/* Begins questions of one kind, with choices or without, as long as there is room. */
 static dsmoe_status begin_some(asking *a, bool with_choices, dsmoe_error *error)
 {
     bool begun = true;
@@ -133,7 +134,7 @@ static dsmoe_status begin_some(asking *a, bool with_choices, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* All turns through the model: what goes wrong with a question is the line's. */
+/* Runs all turns through the model. A message about a question names its line. */
 static dsmoe_status run_turns(asking *a, int n, const task *const *owners, dsmoe_error *error)
 {
     dsmoe_error reason;
@@ -161,7 +162,7 @@ static void tell(const asking *a, const dsmoe_task_result *result)
     if (a->options->visit) a->options->visit(a->options->context, result);
 }
 
-/* A question leaves; the last one takes its place. */
+/* Removes a question. The last question takes its place. */
 static void leave(asking *a, asked *q)
 {
     for (int64_t i = 0; i < q->task->n_choices; i++) {
@@ -183,7 +184,7 @@ static bool should_stop(void *context)
 
 /* ---- choices ---------------------------------------------------------------------------------- */
 
-/* The highest; of equals the first. */
+/* The index of the highest value; the first of equals. */
 static int64_t best_of(const double *values, int64_t n)
 {
     int64_t best = 0;
@@ -217,7 +218,7 @@ static void judge_choices(asking *a, const asked *q)
     a->n_done++;
 }
 
-/* What the choices of each question share. */
+/* Runs the tokens that the choices of each question share. */
 static dsmoe_status run_questions(asking *a, dsmoe_error *error)
 {
     const task *owners[PLACES] = {0};
@@ -233,7 +234,7 @@ static dsmoe_status run_questions(asking *a, dsmoe_error *error)
     return run_turns(a, n, owners, error);
 }
 
-/* A fork for each choice, and its turn. */
+/* Makes the fork of a choice and its turn. */
 static dsmoe_status fork_choice(asked *q, int64_t c, dsmoe_turn *turn, dsmoe_error *error)
 {
     const task_choice *choice = &q->task->choices[c];
@@ -279,7 +280,7 @@ typedef struct pick {
     int64_t vocab_size;
 } pick;
 
-/* The likeliest token; of equals the lowest id. */
+/* Picks the likeliest token; the lowest id of equals. */
 static void pick_token(void *context, int64_t row, const float *logits)
 {
     const pick *p = context;
@@ -304,7 +305,7 @@ static bool text_add(asked *q, const char *piece, size_t size)
     return true;
 }
 
-/* The token that was picked joins the text, which may have come to its end. */
+/* Appends the picked token to the text, and finds out whether the text has ended. */
 static dsmoe_status write_token(const asking *a, asked *q, dsmoe_error *error)
 {
     const dsmoe_tokenizer *tokenizer = a->tasks->tokenizer;
@@ -331,7 +332,7 @@ static void judge_written(asking *a, const asked *q)
     a->n_done++;
 }
 
-/* One token more of every answer that is being written. */
+/* Writes one more token of every answer. */
 static dsmoe_status write_on(asking *a, dsmoe_error *error)
 {
     const task *owners[PLACES] = {0};
@@ -370,7 +371,7 @@ static dsmoe_status ask_written(asking *a, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* ---- all of them ------------------------------------------------------------------------------ */
+/* ---- all questions ---------------------------------------------------------------------------- */
 
 static dsmoe_task_score score_of(tally t)
 {

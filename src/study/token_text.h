@@ -10,8 +10,8 @@ typedef struct token_text {
     int32_t bos; /* comes before each window; -1: none */
 } token_text;
 
-/* The tokens of a window that begins at `start`: BOS if there is one, then the text. `window` holds n_ctx; less
- * are filled at the end of the text. Returns how many. */
+/* Fills `window` with BOS, if there is one, and the tokens of the text from `start`. `window` has room for
+ * n_ctx tokens; fewer are filled at the end of the text. Returns how many. */
 int64_t token_text_window(const token_text *text, int64_t start, int32_t *window, int64_t n_ctx);
 
 #endif

@@ -1,4 +1,4 @@
-/* added_tokens.c - tokens that are found in a text as they are written. */
+/* added_tokens.c - tokens that are found in a text by their literal content. */
 #include "text/added_tokens.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 enum {
     MAX_TOKENS = 1 << 16,
-    MAX_CONTENT = 1024, /* bytes, which a search may walk from every place of a text */
+    MAX_CONTENT = 1024, /* bytes; a search may walk this far from every place of a text */
 };
 
 /* ---- the tree -------------------------------------------------------------------------------- */
@@ -34,7 +34,7 @@ static uint32_t find_child(const added_tree *tree, uint32_t node, unsigned char 
     return child;
 }
 
-/* Node of the last byte, made if need be. */
+/* Finds the node of the last byte; adds missing nodes. */
 static dsmoe_status tree_path(added_tree *tree, const char *content, size_t length, uint32_t *last,
                               dsmoe_error *error)
 {

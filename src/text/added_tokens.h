@@ -1,4 +1,4 @@
-/* added_tokens.h - tokens that are found in a text as they are written, before anything else: the
+/* added_tokens.h - tokens that are found in a text by their literal content, before anything else: the
  * `added_tokens` of tokenizer.json. */
 #ifndef DSMOE_TEXT_ADDED_TOKENS_H
 #define DSMOE_TEXT_ADDED_TOKENS_H
@@ -13,7 +13,7 @@ typedef struct added_token {
     bool lstrip, rstrip; /* takes the whitespace before it, after it */
 } added_token;
 
-/* A node of a tree of bytes: the first of its children, the next child of its parent. */
+/* A node of a tree of bytes, with its first child and its next sibling. */
 typedef struct added_node {
     uint32_t child, sibling; /* 0: none */
     uint32_t token;          /* number of the token that ends here, plus 1 */
@@ -21,7 +21,7 @@ typedef struct added_node {
 } added_node;
 
 typedef struct added_tree {
-    added_node *nodes; /* the first is the root's place and unused */
+    added_node *nodes; /* nodes[0] is unused, since 0 means none */
     size_t count, capacity;
     uint32_t roots[256]; /* by first byte; 0: none */
 } added_tree;
@@ -29,11 +29,11 @@ typedef struct added_tree {
 typedef struct added_tokens {
     added_token *tokens;
     size_t n_tokens;
-    added_tree raw;        /* those to be found in the text as it came */
-    added_tree normalized; /* those to be found in the normalised text */
+    added_tree raw;        /* tokens to find in the original text */
+    added_tree normalized; /* tokens to find in the normalised text */
 } added_tokens;
 
-/* Puts them into the vocabulary as well. NULL: none. */
+/* Reads the tokens and adds them to the vocabulary as well. `list` may be NULL: there are none. */
 dsmoe_status added_tokens_read(added_tokens *a, const json_node *list, const normalizer *normalize,
                                vocabulary *v, dsmoe_error *error);
 /* Allowed on zeroed added_tokens and after a failed read. */

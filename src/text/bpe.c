@@ -1,8 +1,8 @@
 /* bpe.c - byte pair encoding of one piece.
  *
- * Symbols are a list within an array; every pair that can merge lies in a heap by (rank, place). A
- * merge changes two pairs at most, which are put on the heap again; what the heap says of the old
- * ones no longer agrees with the list and is skipped. */
+ * Symbols are a linked list within an array. A heap holds every pair that can merge, ordered by (rank,
+ * place). A merge changes two pairs at most, which are put on the heap again. Heap entries of the old
+ * pairs no longer agree with the list and are skipped. */
 #include "text/bpe.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 struct bpe_symbol {
     int32_t id;
-    int32_t rank; /* of the merge with the next one; MERGES_NO_RANK also if this one is gone */
+    int32_t rank; /* of the merge with the next symbol; MERGES_NO_RANK also if this one is gone */
     uint32_t previous, next;
 };
 
@@ -82,7 +82,7 @@ static dsmoe_status merge(const bpe *b, bpe_workspace *work, uint32_t place, dsm
     return left->previous == NONE ? DSMOE_OK : update_pair(b, work, left->previous, error);
 }
 
-/* The tokens of a byte: one, or three of U+FFFD. */
+/* The tokens of a byte: one, or the three of U+FFFD. */
 static dsmoe_status byte_tokens(const bpe *b, unsigned char byte, int32_t tokens[3], int *count,
                                 dsmoe_error *error)
 {

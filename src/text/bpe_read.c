@@ -1,4 +1,4 @@
-/* bpe_read.c - the `model` of a tokenizer.json. */
+/* bpe_read.c - reads the `model` of a tokenizer.json. */
 #include "text/bpe.h"
 
 #include <string.h>
@@ -125,7 +125,7 @@ static dsmoe_status read_unk(bpe *b, const json_node *model, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* Keys that change what a model is, in ways that byte-level models do not use. */
+/* Refuses keys that change a model in ways that byte-level models do not use. */
 static dsmoe_status check_plain(const json_node *model, dsmoe_error *error)
 {
     bool byte_fallback;
@@ -151,7 +151,7 @@ static dsmoe_status check_plain(const json_node *model, dsmoe_error *error)
 
 dsmoe_status bpe_read(bpe *b, const json_node *model, dsmoe_error *error)
 {
-    const char *type = "BPE"; /* older files do not say */
+    const char *type = "BPE"; /* older files have no type */
     if (json_node_member(model, "type")) STATUS_TRY(field_type(model, "model", &type, error));
     if (strcmp(type, "BPE"))
         return status_fail(error, DSMOE_ERROR_FORMAT, "model: type \"%.64s\" is not supported",

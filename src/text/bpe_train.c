@@ -1,4 +1,4 @@
-/* bpe_train.c - a tokenizer from text: count words, learn merges, write the files. */
+/* bpe_train.c - trains a tokenizer on text: counts words, learns merges, writes the files. */
 #include "text/bpe_train.h"
 
 #include <errno.h>
@@ -61,7 +61,7 @@ static dsmoe_status read_pre_tokenizer(pre_tokenizer *pre, dsmoe_error *error)
     return status;
 }
 
-/* Text beside tokens that another tokenizer made would be two languages in one. */
+/* Text must not be mixed with another tokenizer's tokens: the same ids would mean different things. */
 static dsmoe_status check_forms(const document_list *list, dsmoe_error *error)
 {
     const document_source *text = NULL, *shard = NULL;
@@ -72,9 +72,9 @@ static dsmoe_status check_forms(const document_list *list, dsmoe_error *error)
     if (!text || !shard) return DSMOE_OK;
     return status_fail(
         error, DSMOE_ERROR_FORMAT,
-        "%s: holds tokens that another tokenizer made, which do not go together with "
-        "the text (%s) and a tokenizer trained on it: give that tokenizer, or leave "
-        "out either of them",
+        "%s: holds tokens that another tokenizer made, which cannot be mixed with the "
+        "text (%s) and a tokenizer trained on it: give that tokenizer, or leave out "
+        "one of the two",
         shard->path, text->path);
 }
 
@@ -136,8 +136,8 @@ static bool ends_with(const char *name, const char *end)
 }
 
 typedef struct found_names { /* "": none */
-    char owner[64];          /* of a run, or a model's weights */
-    char config[64];         /* of a model; alone it may be what a run that begins here reads */
+    char owner[64];          /* a file of a run, or a model's weights */
+    char config[64];         /* of a model; alone it may be the config of a run to come */
     char tokenizer[64];
 } found_names;
 
@@ -156,7 +156,7 @@ static bool look_at_name(void *context, const char *name)
     return true;
 }
 
-/* The tokenizer that a model was trained with is a part of it: another one makes nonsense of it. */
+/* A model is useless with another tokenizer than its own, so that one must not be replaced. */
 static dsmoe_status check_folder(const char *folder, bool replace, dsmoe_error *error)
 {
     found_names found = {0};
@@ -175,7 +175,7 @@ static dsmoe_status check_folder(const char *folder, bool replace, dsmoe_error *
     return DSMOE_OK;
 }
 
-/* Before the long work: a folder that cannot be written should be reported at once. */
+/* Called before the long work, so that a folder that cannot be written is reported immediately. */
 static dsmoe_status make_folder(const char *folder, dsmoe_error *error)
 {
     dsmoe_status status = folder_make(folder, error);

@@ -25,8 +25,8 @@ dsmoe_status id_buffer_reserve(id_buffer *buffer, size_t capacity, dsmoe_error *
 dsmoe_status id_buffer_append(id_buffer *buffer, int32_t id, dsmoe_error *error);
 void id_buffer_free(id_buffer *buffer);
 
-/* Memory for at least `needed` elements of `size` bytes in place of `*memory`, which holds
- * *capacity of them; doubles, so that appending one by one stays linear. */
+/* Grows *memory, which has room for *capacity elements of `size` bytes, to at least `needed` elements.
+ * The capacity doubles, so that appending one by one takes linear time. */
 dsmoe_status buffer_grow(void **memory, size_t *capacity, size_t needed, size_t size,
                          dsmoe_error *error);
 

@@ -1,6 +1,6 @@
-/* chat.c - the ids of a conversation. What lies between two special tokens is encoded as one text, since tokens may reach
- * across the border of frame and content. What a content says is text and nothing else, even if it spells a special
- * token. */
+/* chat.c - the ids of a conversation. Everything between two special tokens is encoded as one text, since
+ * tokens may reach across the border of frame and content. Content is always text, even if it spells a
+ * special token. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 typedef struct encoding {
     const dsmoe_tokenizer *tokenizer;
     byte_buffer text; /* since the last special token or border */
-    bool answer;      /* whose */
+    bool answer;      /* the text is part of an answer */
     id_buffer *ids;
     byte_buffer *answers; /* NULL: not asked for */
 } encoding;

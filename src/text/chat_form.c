@@ -7,11 +7,11 @@
 
 #include "text/vocabulary.h"
 
-/* Contents as templates write them. */
+/* Expressions in templates. */
 #define CONTENT "message['content']"
 #define V3_END "'<｜end▁of▁sentence｜>'"
 
-/* What the templates of DeepSeek-V3 write; they differ in what they make of several system messages. */
+/* What the templates of DeepSeek-V3 write; they differ in how they treat several system messages. */
 #define V3_FORM                                                                                    \
     .begin = {CHAT_BOS}, .user = {.before = {"<｜User｜>"}}, .assistant = {"<｜Assistant｜>"},     \
     .lead = "", .end = CHAT_EOS,                                                                   \
@@ -64,7 +64,7 @@ const dsmoe_chat_form chat_forms[] = {
      .after = {"\n"},
      .writes = {"'<|im_start|>'+message['role']+'\\n'+" CONTENT "+'<|im_end|>\\n'",
                 "'<|im_start|>assistant\\n'"}},
-    /* what people trained on the alpaca data wrote, and write still */
+    /* models trained on the alpaca data */
     {.name = "alpaca",
      .begin = {CHAT_BOS},
      .system = {.after = {"\n\n"}},
@@ -107,7 +107,7 @@ static bool has_tokens(const dsmoe_tokenizer *t, chat_parts parts, const char **
     return true;
 }
 
-/* Without EOS a conversation can still begin, so that one is missed only where it is needed. */
+/* A conversation can begin without EOS, so a missing EOS is an error only when it is needed. */
 static dsmoe_status check_tokens(const dsmoe_tokenizer *t, const dsmoe_chat_form *f,
                                  dsmoe_error *error)
 {
@@ -123,7 +123,7 @@ static dsmoe_status check_tokens(const dsmoe_tokenizer *t, const dsmoe_chat_form
                        t->source, f->name, missing);
 }
 
-/* ---- which form ------------------------------------------------------------------------------ */
+/* ---- finding a form -------------------------------------------------------------------------- */
 
 static void put_names(char *text, size_t size)
 {
@@ -147,8 +147,8 @@ dsmoe_status dsmoe_chat_form_find(const dsmoe_tokenizer *tokenizer, const char *
                            "there is no chat form \"%.64s\"; there are %s", name, names);
     if (!*form && tokenizer->has_chat)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "%s: the model's chat_template is not a known one: name its form of "
-                           "conversations, one of %s",
+                           "%s: the model's chat_template is not a known one: name its chat form, "
+                           "one of %s",
                            tokenizer->source, names);
     if (!*form) *form = chat_forms;
     dsmoe_status status = check_tokens(tokenizer, *form, error);
@@ -205,7 +205,7 @@ static dsmoe_status add_parts(builder *b, chat_parts parts)
     return DSMOE_OK;
 }
 
-/* What is said is text even if it looks like a token. */
+/* Content is always text, even if it looks like a token. */
 static dsmoe_status add_content(builder *b, const char *content)
 {
     return *content ? add(b, content, -1) : DSMOE_OK;
@@ -232,7 +232,7 @@ static dsmoe_status add_answer(builder *b, const char *content)
 
 static bool is_system(const dsmoe_message *message) { return !strcmp(message->role, "system"); }
 
-/* System messages that come before all others, whatever their place. */
+/* Adds the system messages before all others, wherever they are. */
 static dsmoe_status add_systems_first(builder *b, const dsmoe_message *messages, size_t n)
 {
     bool is_first = true;

@@ -1,11 +1,11 @@
-/* chat_template.c - recognises the form that a model's chat_template (Jinja) is, without running it.
+/* chat_template.c - recognises the form of a model's chat_template (Jinja) without running it.
  *
- * What a template can write are the texts outside of its tags and the expressions in {{ }}. All of them are collected in one
- * spelling: blanks outside of quotes are left out, quotes are single ones, a line end within quotes is \n, texts that are
- * joined are one, message.content is message['content'], and a text outside of tags is an expression of its own. A form is
- * recognised if its template writes all that the form's row lists, and nothing else. How the template gets there - the order
- * of its conditions, its blanks, its tools - may differ from the public file. A template of our own
- * (chat_template_write.c) is recognised by its text. */
+ * A template can write the texts outside of its tags and the expressions in {{ }}. All of them are collected
+ * in one spelling: blanks outside of quotes are removed, quotes are single, a line end within quotes is \n,
+ * joined texts are one, message.content is message['content'], and a text outside of tags is an expression of
+ * its own. A form is recognised if its template writes everything that the form's row lists, and nothing
+ * else. How the template gets there (the order of its conditions, its blanks, its tools) may differ from the
+ * public file. A template of our own (chat_template_write.c) is recognised by its text. */
 #include <string.h>
 
 #include "text/chat_form.h"
@@ -15,10 +15,10 @@ typedef struct span {
     size_t length;
 } span;
 
-/* What a template consists of. */
+/* The collected contents of a template. */
 typedef struct outline {
     byte_buffer writes;     /* each expression with a NUL at its end */
-    byte_buffer statements; /* what stands in {% %}, one after another */
+    byte_buffer statements; /* the insides of {% %}, one after another */
 } outline;
 
 /* ---- spelling -------------------------------------------------------------------------------- */
@@ -31,7 +31,7 @@ static bool ends_with(const byte_buffer *b, size_t from, const char *end)
 
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-/* "a" + "b" is "ab": the second text goes on where the first ended. */
+/* "a" + "b" is "ab": the second text continues the first. */
 static dsmoe_status open_quote(byte_buffer *out, size_t from, dsmoe_error *error)
 {
     if (!ends_with(out, from, "'+")) return byte_buffer_append(out, "'", 1, error);
@@ -45,7 +45,7 @@ static dsmoe_status put_quoted(byte_buffer *out, char c, dsmoe_error *error)
                      : byte_buffer_append(out, &c, 1, error);
 }
 
-/* message.content has two spellings. */
+/* Appends a character outside of quotes, and gives message.content and message.role one spelling. */
 static dsmoe_status put_bare(byte_buffer *out, size_t from, char c, dsmoe_error *error)
 {
     static const char *const names[][2] = {{"message.content", "message['content']"},
@@ -60,7 +60,7 @@ static dsmoe_status put_bare(byte_buffer *out, size_t from, char c, dsmoe_error 
     return DSMOE_OK;
 }
 
-/* The inside of a tag. */
+/* Appends the inside of a tag. */
 static dsmoe_status put_code(byte_buffer *out, span code, dsmoe_error *error)
 {
     size_t from = out->length;
@@ -100,7 +100,7 @@ typedef struct tag {
     bool trims_before, trims_after;
 } tag;
 
-/* Where a tag ends, after quotes that may spell its end. */
+/* Finds the end of a tag, skipping quotes, which may contain it. */
 static const char *find_end(const char *at, const char *end, char kind)
 {
     char last = kind == '{' ? '}' : kind, quote = '\0';
@@ -117,7 +117,7 @@ static const char *find_end(const char *at, const char *end, char kind)
     return NULL;
 }
 
-/* The next tag at `at` or later; false if one does not end. */
+/* Finds the next tag at `at` or later; false if it has no end. */
 static bool find_tag(const char *at, const char *end, tag *t)
 {
     *t = (tag){.whole = {end, 0}, .inside = {end, 0}};
@@ -137,8 +137,8 @@ static bool find_tag(const char *at, const char *end, tag *t)
 
 static bool is_statement(const tag *t) { return t->kind == '%' || t->kind == '#'; }
 
-/* What is left of the text between two tags: dashes take the blanks away, and so do statements that have a line of their
- * own, as in the public library that runs templates. */
+/* Trims the text between two tags: dashes remove blanks, and so do statements on a line of their own, as in
+ * the public library that runs templates. */
 static span trim(span text, const tag *before, const tag *after)
 {
     const char *start = text.at;
@@ -192,14 +192,14 @@ static bool writes(const outline *o, const char *expression)
     return false;
 }
 
-/* Conversations here have no tools, and no mistakes that a template would complain of. */
+/* Expressions that never apply: conversations here have no tools, and no errors that a template reports. */
 static bool is_aside(const char *expression)
 {
     return strstr(expression, "tool") || !strncmp(expression, "raise_exception(", 16) ||
            !strcmp(expression, "''");
 }
 
-/* A template that changes contents before it writes them. */
+/* Whether a template changes contents before it writes them. */
 static bool changes_contents(const outline *o)
 {
     static const char *const words[] = {"think", "strip(", "split(", "replace(", "|trim"};
@@ -219,7 +219,7 @@ static bool is_form(const outline *o, const dsmoe_chat_form *f)
     return true;
 }
 
-/* The form whose own template it is. */
+/* Finds the form whose own template (chat_form_template) this is. */
 static dsmoe_status find_own(span text, const dsmoe_chat_form **form, dsmoe_error *error)
 {
     dsmoe_status status = DSMOE_OK;
@@ -239,7 +239,7 @@ dsmoe_status chat_form_recognise(const char *text, size_t length, const dsmoe_ch
 {
     *form = NULL;
     if (memchr(text, '\0', length)) return DSMOE_OK;
-    if (length > 0 && text[length - 1] == '\n') length--; /* as the public library leaves it out */
+    if (length > 0 && text[length - 1] == '\n') length--; /* the public library drops it too */
     STATUS_TRY(find_own((span){text, length}, form, error));
     if (*form) return DSMOE_OK;
     outline o = {0};

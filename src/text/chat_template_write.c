@@ -1,5 +1,6 @@
-/* chat_template_write.c - a form as a chat_template (Jinja), for a model that learns conversations in it: other programs then
- * write them as this one does, and chat_form_recognise knows it again, as it is always the same text. */
+/* chat_template_write.c - writes a chat form as a chat_template (Jinja), for a model that is trained in it.
+ * Other programs then write conversations as this one does. The text is always the same, so
+ * chat_form_recognise() recognises it. */
 #include <string.h>
 
 #include "text/chat_form.h"
@@ -14,7 +15,7 @@ static dsmoe_status put(const writing *w, const char *text)
     return byte_buffer_append(w->out, text, strlen(text), w->error);
 }
 
-/* A text in quotes, as an expression. */
+/* Writes a text in quotes, as an expression. */
 static dsmoe_status put_quoted(const writing *w, const char *text)
 {
     STATUS_TRY(put(w, "{{ '"));
@@ -42,7 +43,7 @@ static dsmoe_status put_parts(const writing *w, chat_parts parts)
     return DSMOE_OK;
 }
 
-/* `content`: a text of the form, or NULL for that of the message. */
+/* `content` is a fixed text, or NULL for the message's content. */
 static dsmoe_status put_turn(const writing *w, const chat_turn *turn, const char *content)
 {
     STATUS_TRY(put_parts(w, turn->before));
@@ -59,7 +60,7 @@ static dsmoe_status put_answer(const writing *w, const dsmoe_chat_form *f)
     return put_parts(w, f->after);
 }
 
-/* What comes before the messages in their order. */
+/* Writes everything before the messages. */
 static dsmoe_status put_begin(const writing *w, const dsmoe_chat_form *f)
 {
     STATUS_TRY(put_parts(w, f->begin));

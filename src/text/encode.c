@@ -1,8 +1,7 @@
 /* encode.c - from text to ids and back.
  *
- * The way of a text: added tokens are taken out as they are written; what lies between is
- * normalised, and added tokens are looked for once more; the rest is cut into pieces, and each
- * piece becomes tokens by BPE. */
+ * First, added tokens are found in the original text. The text between them is normalised and searched
+ * for added tokens again. The rest is cut into pieces, and BPE turns each piece into tokens. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,7 @@
 #include "base/checked.h"
 #include "text/tokenizer.h"
 
-enum { TEXT_MAX = INT32_MAX - 1 }; /* bytes; more than any context holds by far */
+enum { TEXT_MAX = INT32_MAX - 1 }; /* bytes; far more than any context holds */
 
 typedef struct encoder {
     const dsmoe_tokenizer *tokenizer;
@@ -36,7 +35,7 @@ static dsmoe_status encode_plain(encoder *e, const char *text, size_t length, ds
 
 typedef dsmoe_status between_fn(encoder *e, const char *text, size_t length, dsmoe_error *error);
 
-/* The added tokens of a tree, and what lies between them through `between`. */
+/* Appends the added tokens of a tree, and encodes the text between them with `between`. */
 static dsmoe_status encode_around(encoder *e, const added_tree *tree, const char *text,
                                   size_t length, between_fn *between, dsmoe_error *error)
 {

@@ -1,6 +1,6 @@
-/* gguf_frame.h - what the tokenizer.json of the released models says beside its lists of tokens and
- * merges and its pre-tokenizer. A GGUF file has no keys for it: a tokenizer that says the same is
- * whole in its arrays, and another one needs its text in the file. */
+/* gguf_frame.h - the frame: the parts of the released models' tokenizer.json other than its lists of
+ * tokens and merges and its pre-tokenizer. A GGUF file has no keys for them. If a tokenizer has the same
+ * frame, the arrays in the file express all of it; otherwise the file must hold its text too. */
 #ifndef DSMOE_TEXT_GGUF_FRAME_H
 #define DSMOE_TEXT_GGUF_FRAME_H
 
@@ -15,7 +15,7 @@
     "\"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"                       \
     "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n"                \
     "    \"fuse_unk\": false,\n    \"byte_fallback\": false"
-/* Of an added token, beside its id, content and whether it is special. */
+/* The members of an added token other than "id", "content" and "special". */
 #define GGUF_FRAME_ADDED                                                                           \
     "\"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": true"
 

@@ -13,14 +13,14 @@
 #define GGUF_KEY_ADD_BOS "tokenizer.ggml.add_bos_token"
 #define GGUF_KEY_ADD_EOS "tokenizer.ggml.add_eos_token"
 #define GGUF_KEY_TEMPLATE "tokenizer.chat_template"
-#define GGUF_KEY_JSON "tokenizer.huggingface.json" /* a tokenizer.json, which then counts */
-#define GGUF_KEY_CONFIG "dsmoe.tokenizer_config"   /* the same of tokenizer_config.json; "": none */
+#define GGUF_KEY_JSON "tokenizer.huggingface.json" /* a tokenizer.json, which takes precedence */
+#define GGUF_KEY_CONFIG "dsmoe.tokenizer_config"   /* a tokenizer_config.json; "": there is none */
 
 typedef enum gguf_token_type {
     GGUF_TOKEN_NORMAL = 1,
     GGUF_TOKEN_UNKNOWN = 2,
     GGUF_TOKEN_CONTROL = 3,      /* an added token that is special */
-    GGUF_TOKEN_USER_DEFINED = 4, /* one that is not */
+    GGUF_TOKEN_USER_DEFINED = 4, /* an added token that is not special */
     GGUF_TOKEN_UNUSED = 5,       /* an id of the model that the tokenizer lacks */
     GGUF_TOKEN_BYTE = 6,
 } gguf_token_type;

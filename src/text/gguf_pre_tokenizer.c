@@ -5,7 +5,7 @@
     "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"" regex                                      \
     "\"}, \"behavior\": \"Isolated\", \"invert\": false}, "
 #define DIGITS "{\"type\": \"Digits\", \"individual_digits\": true}, "
-/* A sequence of cuts, up to the bytes. */
+/* A sequence of cuts, ending with ByteLevel. */
 #define CUTS(cuts)                                                                                 \
     "{\"type\": \"Sequence\", \"pretokenizers\": [" cuts                                           \
     "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true,"               \
@@ -13,8 +13,8 @@
 
 #define EAST_ASIAN "\\u4e00-\\u9fa5\\u0800-\\u4e00\\uac00-\\ud7ff"
 
-/* ---- deepseek-llm: line ends; letters of scripts with case, and punctuation, each with the space before it; spaces at the
- * end of a text; East Asian letters; each digit by itself ---- */
+/* ---- deepseek-llm: line ends; letters of scripts with case, and punctuation, each with the space before it;
+ * spaces at the end of a text; East Asian letters; each digit by itself ---- */
 
 #define LETTERS                                                                                    \
     "A-Za-z\\u00b5\\u00c0-\\u00d6\\u00d8-\\u00f6\\u00f8-\\u01ba\\u01bc-\\u01bf\\u01c4-"            \
@@ -44,8 +44,8 @@
     SPLIT("[\\r\\n]")                                                                              \
     SPLIT("\\\\s?\\\\p{L}+") SPLIT("\\\\s?\\\\p{P}+") SPLIT("[" EAST_ASIAN "]+") DIGITS
 
-/* ---- deepseek-v3: up to three digits; Chinese and Japanese; then a sign before Latin letters, words with what stands
- * before them, signs, line ends and blanks ---- */
+/* ---- deepseek-v3: up to three digits; Chinese and Japanese; then a sign before Latin letters, words with
+ * the character before them, signs, line ends and blanks ---- */
 
 #define DEEPSEEK_V3                                                                                \
     SPLIT("\\\\p{N}{1,3}")                                                                         \
@@ -54,8 +54,8 @@
           "[^\\r\\n\\\\p{L}\\\\p{P}\\\\p{S}]?[\\\\p{L}\\\\p{M}]+| ?[\\\\p{P}\\\\p{S}]+[\\r\\n]*|"  \
           "\\\\s*[\\r\\n]+|\\\\s+(?!\\\\S)|\\\\s+")
 
-/* ---- kimi-k2, which is Moonlight's: Han; words, of capitals first or of small letters, with what stands before them and an
- * English ending; up to three digits; signs, line ends and blanks ---- */
+/* ---- kimi-k2, which is Moonlight's: Han; words that begin with capitals or are of small letters, with the
+ * character before them and an English ending; up to three digits; signs, line ends and blanks ---- */
 
 #define NOT_HAN(classes) "(?:(?!\\\\p{Han})[" classes "])"
 #define UPPER NOT_HAN("\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}")

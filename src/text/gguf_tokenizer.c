@@ -14,18 +14,18 @@
 #include "text/unicode.h"
 #include "text/vocabulary.h"
 
-enum { TEXT_MAX = 4096 }; /* bytes of a token, twice as many and a space of a merge */
+enum { TEXT_MAX = 4096 }; /* bytes of a token; a merge may have twice as many */
 
-/* What the metadata say. Arrays that are not there are empty. */
+/* The contents of the metadata. Missing arrays are empty. */
 typedef struct metadata {
     const gguf *file;
     gguf_array tokens, types, merges;
     int64_t bos, eos, padding; /* -1: none */
     bool add_bos, add_eos;
     gguf_string json;   /* a whole tokenizer.json; bytes are NULL if there is none */
-    gguf_string config; /* the same of tokenizer_config.json; empty: there is none */
+    gguf_string config; /* likewise tokenizer_config.json; empty: the tokenizer has none */
     gguf_string chat_template;
-    const gguf_pre_tokenizer *pre; /* NULL where there is a whole tokenizer.json */
+    const gguf_pre_tokenizer *pre; /* NULL if there is a whole tokenizer.json */
 } metadata;
 
 /* ---- reading ------------------------------------------------------------------------------- */
@@ -38,8 +38,8 @@ bool gguf_tokenizer_present(const gguf *file)
     return status != DSMOE_OK || (found && !gguf_string_is(model, "none"));
 }
 
-/* How texts are cut has to be known: files that name no way are older than the names, and their
- * models were trained with the first. */
+/* Finds how texts are cut. Files that do not name a pre-tokenizer are older than the names, and their
+ * models were trained with the first one. */
 static dsmoe_status read_kind(metadata *m, dsmoe_error *error)
 {
     const gguf *file = m->file;
@@ -119,8 +119,8 @@ static dsmoe_status read_metadata(metadata *m, dsmoe_error *error)
     return gguf_get_string(m->file, GGUF_KEY_TEMPLATE, &m->chat_template, &found, error);
 }
 
-/* What begins or ends a text is not text, whatever the types say; and older files call the ids that
- * a tokenizer lacks user-defined tokens. */
+/* BOS and EOS are control tokens, whatever the types say. Older files mark ids that the tokenizer lacks
+ * as user-defined. */
 static gguf_token_type type_of(const metadata *m, size_t id, gguf_string token)
 {
     if ((int64_t)id == m->bos || (int64_t)id == m->eos) return GGUF_TOKEN_CONTROL;
@@ -139,7 +139,7 @@ static bool is_added(gguf_token_type type)
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-/* Strings of an array must be text, of a length that such strings have. */
+/* Strings of an array must be text of a plausible length. */
 static dsmoe_status check_string(const metadata *m, const char *key, size_t index, gguf_string s,
                                  dsmoe_error *error)
 {
@@ -161,7 +161,7 @@ static void put_string(FILE *text, gguf_string s)
     json_write_string(text, copy);
 }
 
-/* Also the one that looks at every token. */
+/* Also checks the strings of all tokens. */
 static dsmoe_status put_added_tokens(FILE *text, const metadata *m, dsmoe_error *error)
 {
     const unsigned char *at = m->tokens.at;
@@ -208,7 +208,7 @@ static dsmoe_status put_merges(FILE *text, const metadata *m, dsmoe_error *error
     return DSMOE_OK;
 }
 
-/* All but the lists is as in the file of the released models. */
+/* Everything but the lists is as in the released models' file. */
 static dsmoe_status put_json(FILE *text, const metadata *m, dsmoe_error *error)
 {
     if (m->json.bytes) {
@@ -228,7 +228,7 @@ static dsmoe_status put_json(FILE *text, const metadata *m, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* "KEY": the token of that id, if it is one that is not text. */
+/* Writes "KEY" with the token of that id if it is an added token, otherwise with null. */
 static dsmoe_status put_token(FILE *text, const metadata *m, const char *key, int64_t id,
                               dsmoe_error *error)
 {
@@ -281,7 +281,7 @@ static dsmoe_status put_config(FILE *text, const metadata *m, dsmoe_error *error
     return DSMOE_OK;
 }
 
-/* ---- both ---------------------------------------------------------------------------------- */
+/* ---- both texts ---------------------------------------------------------------------------- */
 
 typedef dsmoe_status put_fn(FILE *text, const metadata *m, dsmoe_error *error);
 

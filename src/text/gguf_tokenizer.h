@@ -1,10 +1,11 @@
 /* gguf_tokenizer.h - the tokenizer of a GGUF file, as the two JSON texts of a folder and back.
  *
- * Tokens, their kinds and the merges are arrays of the metadata; how a text is cut has only a name
- * there. There is one reader of tokenizers, and it reads JSON: so the arrays become the text of a
- * tokenizer.json. A tokenizer that those keys cannot express lies in the file as JSON besides
- * (tokenizer.huggingface.json), which then counts, and so does the text of a tokenizer_config.json
- * (dsmoe.tokenizer_config): a program that changes the keys of such a file must remove these two. */
+ * Tokens, their types and the merges are arrays of the metadata; the way of cutting a text has only a
+ * name there. The only reader of tokenizers reads JSON, so the arrays are turned into the text of a
+ * tokenizer.json. If the keys cannot express a tokenizer, the file holds its JSON as well
+ * (tokenizer.huggingface.json), which then takes precedence. So does the text of a
+ * tokenizer_config.json (dsmoe.tokenizer_config). A program that changes the keys of such a file must
+ * remove these two. */
 #ifndef DSMOE_TEXT_GGUF_TOKENIZER_H
 #define DSMOE_TEXT_GGUF_TOKENIZER_H
 
@@ -19,15 +20,15 @@ typedef struct gguf_tokenizer_text {
     size_t config_length;
 } gguf_tokenizer_text;
 
-/* False where tokenizer.ggml.model is absent or "none": the model is one of ids only. */
+/* False if tokenizer.ggml.model is absent or "none": the model has ids only. */
 bool gguf_tokenizer_present(const gguf *file);
-/* The texts; a file without a tokenizer is an error. Free with gguf_tokenizer_text_free. */
+/* Makes the texts; a file without a tokenizer is an error. Free with gguf_tokenizer_text_free. */
 dsmoe_status gguf_tokenizer_text_make(const gguf *file, gguf_tokenizer_text *text,
                                       dsmoe_error *error);
 void gguf_tokenizer_text_free(gguf_tokenizer_text *text); /* allowed on a zeroed one */
 
-/* The keys tokenizer.* for a model of vocab_size from the tokenizer at `path`, which is what
- * dsmoe_tokenizer_open takes; with `form`, conversations have that one and not its own. Ids that it lacks become unused
+/* Writes the keys tokenizer.* for a model of vocab_size from the tokenizer at `path` (as for
+ * dsmoe_tokenizer_open). `form`, unless NULL, replaces its own chat form. Ids that it lacks become unused
  * tokens "[PAD100015]". */
 dsmoe_status gguf_tokenizer_write(const char *path, const dsmoe_chat_form *form, int64_t vocab_size,
                                   gguf_writer *writer, dsmoe_error *error);

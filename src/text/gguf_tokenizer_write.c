@@ -1,4 +1,4 @@
-/* gguf_tokenizer_write.c - the keys of a tokenizer in a GGUF file from the two texts of a
+/* gguf_tokenizer_write.c - writes the keys of a tokenizer to a GGUF file, from the two texts of a
  * folder. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,22 +14,22 @@
 
 enum { PAD_SIZE = 16 }; /* "[PAD1048575]" */
 
-/* Strings lie in the trees, or are made here. */
+/* Strings point into the parsed texts, or are made here. */
 typedef struct writing {
     const char *path;
-    const dsmoe_tokenizer *tokenizer; /* has read both texts, so they are what they should be */
-    const json_node *root, *config;   /* of the texts; the second may be NULL */
+    const dsmoe_tokenizer *tokenizer; /* was made from both texts, so they are valid */
+    const json_node *root, *config;   /* the parsed texts; `config` may be NULL */
     gguf_string *tokens;              /* [n_tokens] */
-    int32_t *types;                   /* the same */
-    char (*pads)[PAD_SIZE];           /* the same */
+    int32_t *types;                   /* [n_tokens] */
+    char (*pads)[PAD_SIZE];           /* [n_tokens] */
     size_t n_tokens;
     gguf_string *merges; /* [n_merges] */
-    char *joined;        /* merges that are pairs in the text */
+    char *joined;        /* strings of merges that are pairs in the JSON */
     size_t n_merges;
     const gguf_pre_tokenizer *pre; /* the one with the same cuts; NULL: none */
 } writing;
 
-/* ---- can the keys say it all? -------------------------------------------------------------- */
+/* ---- what the keys can express ------------------------------------------------------------- */
 
 static bool flag(const json_node *object, const char *key)
 {
@@ -40,7 +40,7 @@ static bool flag(const json_node *object, const char *key)
 /* Bytes of the merges that are pairs, as "left right". */
 static size_t joined_size(const json_node *list)
 {
-    size_t size = 0, length; /* no more than there is text, so the sum fits */
+    size_t size = 0, length; /* at most the size of the text, so the sum fits */
     for (size_t i = 0; i < json_node_count(list); i++) {
         const json_node *merge = json_node_item(list, i);
         if (json_node_kind(merge) != JSON_KIND_ARRAY) continue;
@@ -52,7 +52,7 @@ static size_t joined_size(const json_node *list)
     return size;
 }
 
-/* Members of an object that the frame must have as well, and others that it need not. */
+/* The members of an object must be the frame's, apart from the lists. */
 typedef struct frame_check {
     const json_node *frame;
     const char *const *lists; /* ended by NULL */
@@ -69,7 +69,7 @@ static dsmoe_status check_member(void *context, const char *key, const json_node
     return status_fail(error, DSMOE_ERROR_FORMAT, "%s differs", key);
 }
 
-/* All of the frame, all of the lists, and nothing else. */
+/* Whether an object has the whole frame, all of the lists, and nothing else. */
 static bool fits_frame(const json_node *object, const json_node *frame, const char *const *lists)
 {
     size_t n_lists = 0;
@@ -79,7 +79,7 @@ static bool fits_frame(const json_node *object, const json_node *frame, const ch
            json_node_each(object, check_member, &check, NULL) == DSMOE_OK;
 }
 
-/* Added tokens come back in the order of their ids, and none of them is in the vocabulary. */
+/* Readers restore added tokens sorted by id, and not in the vocabulary. Checks that they are like that. */
 static bool added_fit(const json_node *added, const json_node *frame, const json_node *vocab)
 {
     static const char *const own[] = {"id", "content", "special", NULL};
@@ -100,7 +100,7 @@ static bool is_special_or_none(const writing *w, int32_t id)
     return id < 0 || dsmoe_tokenizer_is_special(w->tokenizer, id);
 }
 
-/* Whether `root` is what the arrays make with the frame of the released models. */
+/* Whether the arrays, with the frame of the released models, make the same as `root`. */
 static bool is_expressible(const writing *w, const json_node *frame)
 {
     static const char *const lists[] = {"added_tokens", "pre_tokenizer", "model", NULL};
@@ -116,7 +116,7 @@ static bool is_expressible(const writing *w, const json_node *frame)
            is_special_or_none(w, dsmoe_tokenizer_eos(w->tokenizer));
 }
 
-/* The name under which others know how this tokenizer cuts texts. */
+/* Finds the public name for the way this tokenizer cuts texts. */
 static dsmoe_status find_pre_tokenizer(writing *w, dsmoe_error *error)
 {
     const json_node *cuts = field_node(w->root, "pre_tokenizer");
@@ -162,7 +162,7 @@ static dsmoe_status take_token(void *context, const char *key, const json_node *
     return DSMOE_OK;
 }
 
-/* Every id of the tokenizer is one of the model: that is known before. */
+/* Every id of the tokenizer is below n_tokens: write_texts() has checked it. */
 static dsmoe_status fill_tokens(writing *w, dsmoe_error *error)
 {
     const json_node *model = json_node_member(w->root, "model");
@@ -242,7 +242,7 @@ static int32_t config_token(const writing *w, const char *key)
     return vocabulary_find_content(&w->tokenizer->bpe.vocabulary, content, length);
 }
 
-/* Texts of the folder; bytes are NULL where the keys say it all. */
+/* Writes texts of the folder; json.bytes is NULL if the keys express everything. */
 static void write_texts_as_they_are(gguf_string json, gguf_string config, gguf_writer *writer)
 {
     if (json.bytes) gguf_writer_string(writer, GGUF_KEY_JSON, json.bytes, json.length);
@@ -266,7 +266,7 @@ static void write_keys(const writing *w, gguf_writer *writer)
         write_string(writer, GGUF_KEY_TEMPLATE, json_node_string(form, NULL));
 }
 
-/* With the texts open and read. */
+/* Writes all keys once the texts are open and parsed. */
 static dsmoe_status write_texts(writing *w, const tokenizer_files *files, gguf_writer *writer,
                                 dsmoe_error *error)
 {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const uint64_t FREE = UINT64_MAX; /* ids are not negative, so no pair is this */
+static const uint64_t FREE = UINT64_MAX; /* no pair has this value, since ids are not negative */
 
 dsmoe_status merges_init(merges *m, size_t n_merges, dsmoe_error *error)
 {

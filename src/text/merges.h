@@ -29,9 +29,9 @@ dsmoe_status merges_init(merges *m, size_t n_merges, dsmoe_error *error);
 /* Allowed on a zeroed table. */
 void merges_free(merges *m);
 
-/* The next merge; as many as were announced at most. False if the pair has one already. */
+/* Adds the next merge, at most n_merges in all. False if the pair has one already. */
 bool merges_add(merges *m, int32_t left, int32_t right, int32_t merged);
-/* The rank of a pair: lower merges first. */
+/* The rank of a pair: lower ranks merge first. */
 int32_t merges_rank(const merges *m, int32_t left, int32_t right);
 
 #endif

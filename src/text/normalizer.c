@@ -1,4 +1,4 @@
-/* normalizer.c - what a text becomes before it is cut. */
+/* normalizer.c - changes a text before it is cut into pieces. */
 #include "text/normalizer.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 enum {
     MAX_STEPS = 64,
-    /* Compatibility forms make eleven bytes of one at most; a chain of Replace makes billions. */
+    /* Compatibility forms turn a byte into eleven at most; a chain of Replace can make billions. */
     MAX_GROWTH = 32,
     MAX_EXTRA = 4096,
 };
@@ -74,7 +74,7 @@ static dsmoe_status apply_strip(const normalizer_step *step, regex_scratch *scra
                                 dsmoe_error *error)
 {
     (void)scratch;
-    size_t first = length, end = 0; /* of what is not whitespace */
+    size_t first = length, end = 0; /* of the part without whitespace at its ends */
     for (size_t at = 0; at < length;) {
         uint32_t code = 0;
         size_t width = unicode_decode(text + at, length - at, &code);
@@ -170,7 +170,7 @@ static dsmoe_status read_members(normalizer_step *step, const json_node *node, d
     return DSMOE_OK;
 }
 
-/* Nested Sequences are one. Recursion is bounded by the depth that JSON may have. */
+/* Flattens nested Sequences. The depth limit of JSON bounds the recursion. */
 static dsmoe_status read_node(normalizer *n, const json_node *node, dsmoe_error *error)
 {
     const char *type;
@@ -218,7 +218,7 @@ void normalizer_free(normalizer *n)
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-/* All steps over one valid text. */
+/* Runs all steps over one valid text. */
 static dsmoe_status run_steps(const normalizer *n, regex_scratch *scratch, const char *text,
                               size_t length, byte_buffer *out, dsmoe_error *error)
 {
@@ -227,7 +227,7 @@ static dsmoe_status run_steps(const normalizer *n, regex_scratch *scratch, const
     for (size_t i = 0; i < n->n_steps && status == DSMOE_OK; i++) {
         const normalizer_step *step = &n->steps[i];
         next.length = 0;
-        /* An emptied text may have no memory, and searches want a pointer. */
+        /* An empty text may have no memory, but searches need a pointer. */
         const char *bytes = now.length ? now.bytes : "";
         status = step->apply(step, scratch, bytes, now.length, &next, error);
         if (status == DSMOE_OK) status = check_growth(&next, length, error);

@@ -85,7 +85,7 @@ dsmoe_status pattern_next(pattern_scan *scan, bool *found, size_t *start, size_t
         }
         if (!*found) return DSMOE_OK;
         if (*start == *end && scan->matched && scan->last_end == *end) {
-            *found = false; /* nothing, right after the last match: look one character further */
+            *found = false; /* empty, right after the last match: look one character further */
             scan->from += character_width(scan);
             continue;
         }

@@ -1,5 +1,5 @@
 /* pattern.h - what a tokenizer looks for in a text: a string, a regular expression or a numeric
- * character; and a walk over all its places. */
+ * character; and a scan for all its matches. */
 #ifndef DSMOE_TEXT_PATTERN_H
 #define DSMOE_TEXT_PATTERN_H
 
@@ -14,7 +14,7 @@ typedef struct pattern {
     byte_buffer string;
 } pattern;
 
-/* The member "pattern" of an object: {"String": …} or {"Regex": …}. */
+/* Reads the member "pattern" of an object: {"String": …} or {"Regex": …}. */
 dsmoe_status pattern_read(pattern *p, const json_node *object, const char *where,
                           dsmoe_error *error);
 /* Allowed on a zeroed pattern and after a failed read. */
@@ -27,10 +27,10 @@ typedef struct pattern_scan {
     size_t length;
     size_t from;     /* where to look next */
     size_t last_end; /* of the last match */
-    bool matched;    /* there was one */
+    bool matched;    /* there was a match */
 } pattern_scan;
 
-/* The next place, [*start, *end). A place of length 0 is found where no match ended before. */
+/* Finds the next match, [*start, *end). An empty match right after the match before it is skipped. */
 dsmoe_status pattern_next(pattern_scan *scan, bool *found, size_t *start, size_t *end,
                           dsmoe_error *error);
 

@@ -1,8 +1,8 @@
 /* pre_tokenizer.c - cuts a text into the pieces within which BPE may merge.
  *
- * All types come down to two kinds of stages: one cuts by a pattern, the other puts a space in
- * front. A piece goes through all stages before the next one is looked at, so that nothing but the
- * result is stored. Each stage sees a piece as a text of its own: $ is the piece's end. */
+ * All types come down to two kinds of stages: one cuts by a pattern, the other puts a space in front. A
+ * piece passes through all stages before the next piece begins, so that only the result is stored. Each
+ * stage sees a piece as a separate text: $ is the piece's end. */
 #include "text/pre_tokenizer.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 enum { MAX_STAGES = 64 }; /* a stage is a level of recursion; the largest public file has eight */
 
-/* What becomes of the places where a pattern matches. */
+/* How the matches of a pattern are separated from the text between them. */
 typedef enum split_behavior {
     SPLIT_ISOLATED,
     SPLIT_REMOVED,
@@ -33,7 +33,7 @@ static const char *const behavior_names[] = {
 enum { N_BEHAVIORS = sizeof behavior_names / sizeof *behavior_names };
 
 struct pre_tokenizer_stage {
-    bool prefix_space; /* the whole stage: a space in front of a piece that has none */
+    bool prefix_space; /* the stage only puts a space in front of a piece that has none */
     pattern pattern;
     split_behavior behavior;
     bool invert;
@@ -88,7 +88,7 @@ static dsmoe_status read_digits(pre_tokenizer *p, const json_node *node, dsmoe_e
 
 static dsmoe_status read_byte_level(pre_tokenizer *p, const json_node *node, dsmoe_error *error)
 {
-    /* The expression that ByteLevel itself brings along: GPT-2's. */
+    /* ByteLevel's own expression, which is GPT-2's. */
     static const char gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|"
                                "\\s+(?!\\S)|\\s+";
     bool prefix_space, use_regex;
@@ -107,8 +107,8 @@ static dsmoe_status read_byte_level(pre_tokenizer *p, const json_node *node, dsm
     return regex_compile(gpt2, sizeof gpt2 - 1, &stage->pattern.expression, error);
 }
 
-/* Nested Sequences are one. `ended` says that ByteLevel came: what follows it would see another
- * alphabet. Recursion is bounded by the depth that JSON may have. */
+/* Flattens nested Sequences. *ended is set by ByteLevel: a stage after it would see another alphabet. The
+ * depth limit of JSON bounds the recursion. */
 static dsmoe_status read_node(pre_tokenizer *p, const json_node *node, bool *ended,
                               dsmoe_error *error)
 {
@@ -171,7 +171,7 @@ typedef struct span {
     bool matched;
 } span;
 
-/* The spans of a piece, joined as a stage's behaviour says. */
+/* Joins the spans of a piece according to a stage's behaviour. */
 typedef struct joiner {
     const run *run;
     size_t stage;
@@ -188,7 +188,7 @@ static dsmoe_status pass_on(const joiner *j, size_t start, size_t end)
     return run_stage(j->run, j->stage + 1, j->text + start, end - start);
 }
 
-/* Whether a span becomes one with the span before it. */
+/* Whether a span is joined to the span before it. */
 static bool joins(split_behavior behavior, span before, span next)
 {
     switch (behavior) {
@@ -253,7 +253,7 @@ static dsmoe_status run_prefix_space(const run *r, size_t number, const char *te
     return status;
 }
 
-/* No way of cutting changes a single character, unless it is removed. */
+/* Whether a stage does not change a piece. A cut changes a single character only by removing it. */
 static bool leaves_alone(const pre_tokenizer_stage *stage, const char *text, size_t length)
 {
     if (stage->prefix_space) return text[0] == ' ';

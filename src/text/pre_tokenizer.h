@@ -12,7 +12,7 @@ typedef struct pre_tokenizer {
     size_t n_stages;
 } pre_tokenizer;
 
-/* Split, Digits, ByteLevel and Sequences of them; another type is an error that names it. */
+/* Reads Split, Digits, ByteLevel and Sequences of them; another type is an error that names it. */
 dsmoe_status pre_tokenizer_read(pre_tokenizer *p, const json_node *node, dsmoe_error *error);
 /* Allowed on a zeroed pre_tokenizer and after a failed read. */
 void pre_tokenizer_free(pre_tokenizer *p);
@@ -20,8 +20,8 @@ void pre_tokenizer_free(pre_tokenizer *p);
 typedef dsmoe_status pre_tokenizer_piece_fn(void *context, const char *piece, size_t length,
                                             dsmoe_error *error);
 
-/* Shows the pieces of a text in order. Any bytes are text: the expressions see its valid runs, and
- * each byte that is in no character is a piece of its own. */
+/* Passes the pieces of a text to `piece` in order. The text may have any bytes: the expressions see its
+ * valid parts, and each byte that is in no character is a piece of its own. */
 dsmoe_status pre_tokenizer_run(const pre_tokenizer *p, regex_scratch *scratch, const char *text,
                                size_t length, pre_tokenizer_piece_fn *piece, void *context,
                                dsmoe_error *error);

@@ -1,4 +1,4 @@
-/* regex.c - regular expressions with limits: the one place that knows PCRE2. */
+/* regex.c - regular expressions with limits: the only file that uses PCRE2. */
 #include "text/regex.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 enum {
     PARENS_MAX = 64,         /* nesting of groups */
-    HEAP_MAX_KIB = 64 << 10, /* what the interpreter may remember for going back */
+    HEAP_MAX_KIB = 64 << 10, /* memory of the interpreter for backtracking */
     STEPS_MIN = 1 << 20,     /* steps of a search from one place, and more for a long text: the */
     STEPS_PER_BYTE = 8,      /* patterns of real tokenizers take about one per byte */
 };
@@ -30,7 +30,7 @@ static dsmoe_status compile(regex *r, const byte_buffer *translated, dsmoe_error
     if (!context) return status_fail(error, DSMOE_ERROR_MEMORY, "out of memory for a pattern");
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     pcre2_set_parens_nest_limit(context, PARENS_MAX);
-    /* $ and ^ are at every line, as in Ruby; \C would split characters. */
+    /* $ and ^ match at every line, as in Ruby; \C would split characters. */
     uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
     int code;
     PCRE2_SIZE offset;
@@ -38,7 +38,7 @@ static dsmoe_status compile(regex *r, const byte_buffer *translated, dsmoe_error
                             &offset, context);
     pcre2_compile_context_free(context);
     if (r->code) {
-        /* Where there is no compiler to machine code, the interpreter serves as well. */
+        /* Without a compiler to machine code, the interpreter is used. */
         (void)pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE);
         return DSMOE_OK;
     }
@@ -117,7 +117,7 @@ dsmoe_status regex_search(const regex *compiled, regex_scratch *scratch, const c
     PCRE2_SPTR subject = (PCRE2_SPTR)text;
     int n = pcre2_match(compiled->code, subject, length, from, PCRE2_NO_UTF_CHECK, scratch->match,
                         scratch->context);
-    if (n == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter has more room to go back */
+    if (n == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter has more room for backtracking */
         n = pcre2_match(compiled->code, subject, length, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                         scratch->match, scratch->context);
     *found = n >= 0;

@@ -21,7 +21,7 @@ dsmoe_status regex_compile(const char *pattern, size_t length, regex **compiled,
                            dsmoe_error *error);
 void regex_free(regex *compiled); /* NULL is allowed */
 
-/* What a search writes to: one for each thread, for any number of expressions. */
+/* The working memory of searches: one for each thread, for any number of expressions. */
 typedef struct regex_scratch regex_scratch;
 dsmoe_status regex_scratch_create(regex_scratch **scratch, dsmoe_error *error);
 void regex_scratch_free(regex_scratch *scratch); /* NULL is allowed */
@@ -31,7 +31,7 @@ dsmoe_status regex_search(const regex *compiled, regex_scratch *scratch, const c
                           size_t length, size_t from, bool *found, size_t *start, size_t *end,
                           dsmoe_error *error);
 
-/* Appends the pattern as PCRE2 must be given it. */
+/* Appends the pattern in the syntax of PCRE2. */
 dsmoe_status regex_translate(const char *pattern, size_t length, byte_buffer *out,
                              dsmoe_error *error);
 

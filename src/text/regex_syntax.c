@@ -1,9 +1,9 @@
-/* regex_syntax.c - from the patterns of tokenizer.json to PCRE2's.
+/* regex_syntax.c - translates the patterns of tokenizer.json to PCRE2's syntax.
  *
- * Both engines read the common part alike. What differs is written out (\s is exactly White_Space,
- * \w has marks, \h is a hexadecimal digit, \v is one character) or refused: better no tokenizer
- * than one with other ids. A group may open only in the ways listed, which leaves out recursion,
- * conditions and verbs; backreferences are left out as their cost has no bound. */
+ * Both engines read the common part in the same way. Differences are spelled out (\s is exactly
+ * White_Space, \w has marks, \h is a hexadecimal digit, \v is one character) or refused: no tokenizer is
+ * better than one with wrong ids. Only the listed kinds of groups are accepted, which excludes recursion,
+ * conditions and verbs. Backreferences are refused, since their cost has no bound. */
 #include "text/regex.h"
 
 #include <string.h>
@@ -52,7 +52,7 @@ static dsmoe_status refuse(translator *t, const char *what)
                        (size_t)(t->at - t->begin));
 }
 
-/* \x41, \x{1F600} and \u1234; \x80 and up would be single bytes. */
+/* Translates \x41, \x{1F600} and \u1234; \x80 and up would be single bytes. */
 static dsmoe_status translate_code(translator *t)
 {
     char kind = t->at[1];
@@ -75,8 +75,8 @@ static dsmoe_status translate_code(translator *t)
     return put(t, "}");
 }
 
-/* PCRE2 takes the name of a script for all characters that are used with it as well, such as 。 with Han; the others take it
- * for the script alone. */
+/* To PCRE2, the name of a script also means other characters that are used with it, such as 。 with Han. To
+ * other engines it means the script alone. */
 static bool is_script(const char *name, size_t length)
 {
     static const char *const scripts[] = {"Han",    "Hiragana", "Katakana", "Hangul",
@@ -87,21 +87,21 @@ static bool is_script(const char *name, size_t length)
     return false;
 }
 
-/* \p{Name} and \P{Name}. */
+/* Translates \p{Name} and \P{Name}. */
 static dsmoe_status translate_property(translator *t)
 {
     const char *close = memchr(t->at, '}', left(t));
     if (left(t) < 3 || t->at[2] != '{' || !close) return refuse(t, "\\p without {name}");
     for (const char *c = t->at + 3; c < close; c++)
         if (!is_letter(*c) && !is_digit(*c) && !one_of(*c, "_ -^&="))
-            return refuse(t, "such a name in \\p{…}");
+            return refuse(t, "this name in \\p{…}");
     bool script = is_script(t->at + 3, (size_t)(close - t->at) - 3);
     STATUS_TRY(copy(t, 3));
     if (script) STATUS_TRY(put(t, "sc:"));
     return copy(t, (size_t)(close + 1 - t->at));
 }
 
-/* The escapes that stand for sets which the engines define differently; NULL for others. */
+/* Spells out an escape for a set that the engines define differently; NULL for others. */
 static const char *translate_set(char c, bool in_class)
 {
     switch (c) {
@@ -136,7 +136,7 @@ static dsmoe_status translate_escape(translator *t)
     return copy(t, 2);
 }
 
-/* What may follow "(?": kinds of groups, or options. Ruby's m is the usual s. */
+/* Translates the beginning of a group: "(?" introduces a kind of group, or options. Ruby's m is PCRE2's s. */
 static dsmoe_status translate_group(translator *t)
 {
     if (next_is(t, "(*")) return refuse(t, "(*");
@@ -146,9 +146,9 @@ static dsmoe_status translate_group(translator *t)
         if (next_is(t, groups[i])) return copy(t, strlen(groups[i]));
     const char *c = t->at + 2;
     while (c < t->end && one_of(*c, "im-")) c++;
-    /* Options without a group reach differently far, unless nothing is before them. */
+    /* The engines disagree on how far options without a group reach, unless they come first. */
     bool whole = c < t->end && *c == ')' && t->at == t->begin;
-    if (c == t->at + 2 || c == t->end || (*c != ':' && !whole)) return refuse(t, "such a (? group");
+    if (c == t->at + 2 || c == t->end || (*c != ':' && !whole)) return refuse(t, "this (? group");
     STATUS_TRY(put(t, "(?"));
     for (t->at += 2; t->at < c; t->at++) {
         char option[] = {*t->at == 'm' ? 's' : *t->at, '\0'};
@@ -163,7 +163,7 @@ static dsmoe_status open_class(translator *t)
     STATUS_TRY(copy(t, 1));
     if (next_is(t, "^")) STATUS_TRY(copy(t, 1));
     if (!next_is(t, "]")) return DSMOE_OK;
-    t->at++; /* the first of a class is itself */
+    t->at++; /* a ']' at the start of a class stands for itself */
     return put(t, "\\]");
 }
 
@@ -197,8 +197,8 @@ dsmoe_status regex_translate(const char *pattern, size_t length, byte_buffer *ou
 {
     translator t = {
         .begin = pattern, .at = pattern, .end = pattern + length, .out = out, .error = error};
-    /* Of a long run of spaces with no end of line after it, each start would try all that is left. A
-     * match must begin where the run does: if it cannot there, it cannot further right. */
+    /* In a long run of spaces that no line end follows, a search would try the whole rest from each start.
+     * So a match must begin where the run does: if it fails there, it fails further right too. */
     if (length == 4 && !memcmp(pattern, "\\s+$", 4)) STATUS_TRY(put(&t, "(?<!\\p{White_Space})"));
     while (t.at < t.end) {
         if (*t.at == '\\')

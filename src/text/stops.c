@@ -1,10 +1,11 @@
-/* stops.c - where a text has to end because of a stop text. */
+/* stops.c - finds where a text must end because of a stop text. */
 #include <stdbool.h>
 #include <string.h>
 
 #include "dsmoe.h"
 
-/* The stop text that begins at `text`: a whole one, or one that the text's end cuts short; -1: none. */
+/* The index of the stop text that begins at `text`: a whole one, or (`whole` is false) one that is cut short
+ * by the end of the text; -1: none. */
 static int stop_at(const char *text, size_t length, const char *const *stops, int n_stops,
                    bool whole)
 {

@@ -1,6 +1,6 @@
-/* template_file.c - chat_template.jinja becomes the chat_template of the tokenizer_config.json beside it: whatever reads,
- * copies or writes the two texts of a tokenizer has the template with them. The other members stay as they are spelled.
- * The same for a template from elsewhere. */
+/* template_file.c - puts the template of chat_template.jinja, or another one, into the text of
+ * tokenizer_config.json as its chat_template. So all code that reads, copies or writes the two texts of a
+ * tokenizer has the template too. The other members keep their spelling. */
 #include "text/template_file.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static const char key[] = "\"chat_template\"";
 
 static const char *skip_blanks(const char *at) { return at + strspn(at, " \t\r\n"); }
 
-/* Of text that has been parsed: from the opening quote to what follows the closing one. */
+/* Skips a string, from its opening quote to after the closing one. The text is known to be valid. */
 static const char *skip_string(const char *at)
 {
     for (at++; *at != '"'; at++)
@@ -24,7 +24,7 @@ static const char *skip_string(const char *at)
     return at + 1;
 }
 
-/* A member ends at the comma or brace that is not within its value. */
+/* Skips a member, which ends at the first comma or brace outside its value. */
 static const char *skip_member(const char *at)
 {
     for (int depth = 0; depth > 0 || !strchr(",}", *at);) {
@@ -39,7 +39,7 @@ static const char *skip_member(const char *at)
     return at;
 }
 
-/* `config` is an object, and ends with a NUL. */
+/* Writes the template, then the other members of `config`, which is an object and ends with a NUL. */
 static void put_members(FILE *to, const char *config, const char *template, size_t size)
 {
     fprintf(to, "{\n  %s: ", key);

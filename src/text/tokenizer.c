@@ -1,5 +1,5 @@
-/* tokenizer.c - opening a tokenizer: tokenizer.json says what it does, tokenizer_config.json which
- * of its tokens begin and end a text. */
+/* tokenizer.c - opens a tokenizer: tokenizer.json describes it, and tokenizer_config.json names the
+ * tokens that begin and end a text. */
 #include "text/tokenizer.h"
 
 #include <stdlib.h>
@@ -9,9 +9,9 @@
 #include "text/fields.h"
 #include "text/tokenizer_files.h"
 
-/* ---- which tokens begin and end a text ------------------------------------------------------- */
+/* ---- BOS and EOS ----------------------------------------------------------------------------- */
 
-/* What BOS and EOS are called where no tokenizer_config.json says it. */
+/* Names of BOS and EOS for a tokenizer without tokenizer_config.json. */
 static const char *const bos_names[] = {"<｜begin▁of▁sentence｜>", "<s>", "<|begin_of_text|>",
                                         NULL};
 static const char *const eos_names[] = {"<｜end▁of▁sentence｜>", "</s>", "<|end_of_text|>",
@@ -30,8 +30,8 @@ static int32_t find_by_name(const dsmoe_tokenizer *t, const char *const *names)
     return id;
 }
 
-/* The special token that a TemplateProcessing puts first, or NULL. Of what a post-processor does
- * only this concerns a text by itself. Recursion is bounded by the depth that JSON may have. */
+/* The special token that a TemplateProcessing puts first, or NULL. Nothing else in a post-processor
+ * matters for a single text. The depth limit of JSON bounds the recursion. */
 static const char *template_first(const json_node *post)
 {
     if (!post || json_node_kind(post) != JSON_KIND_OBJECT) return NULL;
@@ -83,7 +83,7 @@ static dsmoe_status read_config(dsmoe_tokenizer *t, const json_node *config, dsm
     return DSMOE_OK;
 }
 
-/* Of several templates with names, the one for conversations without tools; NULL: there is none. */
+/* The template for conversations without tools in a list of named templates; NULL: there is none. */
 static const json_node *default_template(const json_node *list)
 {
     for (size_t i = 0; i < json_node_count(list); i++) {
@@ -108,7 +108,7 @@ static dsmoe_status read_template(dsmoe_tokenizer *t, const json_node *config, d
     return chat_form_recognise(text, length, &t->chat_form, error);
 }
 
-/* After the tokens: whether BOS comes first. */
+/* Reads whether texts begin with BOS. Without a config, also finds BOS and EOS. */
 static dsmoe_status read_adds_bos(dsmoe_tokenizer *t, const json_node *post,
                                   const json_node *config, dsmoe_error *error)
 {
@@ -120,7 +120,7 @@ static dsmoe_status read_adds_bos(dsmoe_tokenizer *t, const json_node *post,
     }
     t->adds_bos = first_id >= 0 && first_id == t->bos;
     if (!config) return DSMOE_OK;
-    bool adds_eos; /* of no use to a text that is to be continued, but it must make sense */
+    bool adds_eos; /* not used, since texts are continued, but it must be valid */
     STATUS_TRY(field_flag(config, "the top level", "add_eos_token", false, &adds_eos, error));
     return field_flag(config, "the top level", "add_bos_token", t->adds_bos, &t->adds_bos, error);
 }
@@ -135,7 +135,7 @@ static dsmoe_status read_root(dsmoe_tokenizer *t, const json_node *root, dsmoe_e
     const json_node *model, *pre;
     STATUS_TRY(field_need(root, "the top level", "model", JSON_KIND_OBJECT, &model, error));
     STATUS_TRY(field_need(root, "the top level", "pre_tokenizer", JSON_KIND_OBJECT, &pre, error));
-    /* What the tokenizer is comes before its long lists. */
+    /* Unsupported types are refused before the long lists are read. */
     STATUS_TRY(normalizer_read(&t->normalizer, field_node(root, "normalizer"), error));
     STATUS_TRY(pre_tokenizer_read(&t->pre_tokenizer, pre, error));
     STATUS_TRY(bpe_read(&t->bpe, model, error));
@@ -143,7 +143,7 @@ static dsmoe_status read_root(dsmoe_tokenizer *t, const json_node *root, dsmoe_e
                              &t->bpe.vocabulary, error);
 }
 
-/* Both files as trees. Messages get the name of the file that is to blame. */
+/* Reads both parsed files. Messages name the file that has the error. */
 static dsmoe_status assemble(dsmoe_tokenizer *t, const json_node *root, const json_node *config,
                              const char *config_source, dsmoe_error *error)
 {
@@ -210,7 +210,7 @@ dsmoe_status dsmoe_tokenizer_open(const char *path, dsmoe_tokenizer **tokenizer,
     return status;
 }
 
-/* ---- what it knows --------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 int64_t dsmoe_tokenizer_size(const dsmoe_tokenizer *tokenizer)
 {

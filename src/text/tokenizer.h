@@ -15,8 +15,8 @@ struct dsmoe_tokenizer {
     pre_tokenizer pre_tokenizer;
     int32_t bos, eos; /* -1: none */
     bool adds_bos;
-    bool has_chat;                    /* the config has a template of conversations */
-    const dsmoe_chat_form *chat_form; /* that it is; NULL: none that is known */
+    bool has_chat;                    /* the config has a chat_template */
+    const dsmoe_chat_form *chat_form; /* the template's form; NULL: not a known one */
 };
 
 /* One of the two files, as bytes. */

@@ -1,4 +1,4 @@
-/* tokenizer_config.c - the form of conversations in a tokenizer_config.json: another one, and which it is. */
+/* tokenizer_config.c - replaces and recognises the chat form in a tokenizer_config.json. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "text/tokenizer_files.h"
 #include "text/vocabulary.h"
 
-/* ---- another one --------------------------------------------------------------------------------- */
+/* ---- replacing the form -------------------------------------------------------------------------- */
 
 static void put_member(FILE *text, const dsmoe_tokenizer *t, const char *name, int32_t id)
 {
@@ -23,7 +23,7 @@ static void put_member(FILE *text, const dsmoe_tokenizer *t, const char *name, i
     fputs(", ", text);
 }
 
-/* A config for a tokenizer that has none, and means the same. */
+/* Makes an equivalent config for a tokenizer that has none. */
 static dsmoe_status make_config(const tokenizer_files *files, char **config, size_t *length,
                                 dsmoe_error *error)
 {
@@ -79,7 +79,7 @@ dsmoe_status tokenizer_files_set_form(tokenizer_files *files, const dsmoe_chat_f
     return status;
 }
 
-/* ---- which one ----------------------------------------------------------------------------------- */
+/* ---- recognising the form ------------------------------------------------------------------------ */
 
 enum { MAX_SIZE = 8 << 20 }; /* bytes of a file */
 
@@ -91,7 +91,7 @@ static bool read_file(const char *folder, const char *name, whole_file *file)
     return is_read;
 }
 
-/* Of the text of a tokenizer_config.json. */
+/* The form in the text of a tokenizer_config.json; NULL if there is none. */
 static const dsmoe_chat_form *form_of_config(const whole_file *file)
 {
     const dsmoe_chat_form *form = NULL;

@@ -130,7 +130,7 @@ static void put_text(FILE *text, const void *context)
     fwrite(from->bytes, 1, from->length, text);
 }
 
-/* tokenizer.json comes last: a folder that has it has all of the tokenizer. */
+/* tokenizer.json is written last: a folder that has it has the whole tokenizer. */
 dsmoe_status tokenizer_files_write(const tokenizer_files *files, const char *folder,
                                    dsmoe_error *error)
 {

@@ -1,5 +1,5 @@
-/* tokenizer_files.h - the two texts of a tokenizer, wherever they come from. A chat_template.jinja beside a
- * tokenizer_config.json is part of the latter's text. */
+/* tokenizer_files.h - the two texts of a tokenizer, wherever they come from. A chat_template.jinja next to
+ * tokenizer_config.json becomes part of the config's text. */
 #ifndef DSMOE_TEXT_TOKENIZER_FILES_H
 #define DSMOE_TEXT_TOKENIZER_FILES_H
 
@@ -9,10 +9,10 @@
 
 typedef struct tokenizer_files {
     tokenizer_text text;   /* tokenizer.json */
-    tokenizer_text config; /* tokenizer_config.json; bytes are NULL where there is none */
+    tokenizer_text config; /* tokenizer_config.json; bytes are NULL if there is none */
     whole_file file, config_file;
     gguf_tokenizer_text made; /* from a GGUF file */
-    char *with_template;      /* the text of config with another template than its own; or NULL */
+    char *with_template;      /* the text of config if its template was replaced; or NULL */
     char *names[2];
 } tokenizer_files;
 
@@ -20,11 +20,11 @@ typedef struct tokenizer_files {
 dsmoe_status tokenizer_files_open(tokenizer_files *files, const char *path, dsmoe_error *error);
 void tokenizer_files_close(tokenizer_files *files);
 
-/* From now on the config says that conversations have that form; nothing else in it changes. */
+/* Puts the template of that chat form into the config; nothing else in it changes. */
 dsmoe_status tokenizer_files_set_form(tokenizer_files *files, const dsmoe_chat_form *form,
                                       dsmoe_error *error);
 
-/* Both as files of a folder, which is there. */
+/* Writes both texts as files of an existing folder. */
 dsmoe_status tokenizer_files_write(const tokenizer_files *files, const char *folder,
                                    dsmoe_error *error);
 

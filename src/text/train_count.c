@@ -1,8 +1,8 @@
 /* train_count.c - from documents to counted words.
  *
- * Documents are cut into slices, mostly at line ends, where the pre-tokenizer cuts as well. Slices
- * gather in a batch until there is work for all threads; each thread counts into a table of its own,
- * and the tables are added up at the end. Sums of whole numbers do not depend on which thread added what. */
+ * Documents are cut into slices, mostly at line ends, where the pre-tokenizer cuts as well. Slices are
+ * collected in a batch until there is work for all threads. Each thread counts into its own table, and
+ * the tables are added up at the end. Sums of integers do not depend on which thread counted what. */
 #include "text/train_count.h"
 
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 enum {
     SLICE_MAX = 64 << 10, /* bytes; a longer line is cut within */
     SLICE_MIN = 512,
-    SLICES_OF_A_SAMPLE = 64, /* at least so many where only a part of the text is looked at */
-    BATCH = 4 << 20,         /* bytes that wait for the threads */
+    SLICES_OF_A_SAMPLE = 64, /* the least number of slices if only a sample of the text is used */
+    BATCH = 4 << 20,         /* bytes collected before the threads start */
 };
 
 typedef struct worker {
@@ -31,12 +31,12 @@ typedef struct counter {
     size_t *ends; /* of the slices in the batch */
     size_t n_slices, slice_capacity;
     size_t slice_size;
-    double share;       /* of the text that is looked at */
-    double seen, taken; /* bytes of text, and those of them that are looked at */
+    double share;       /* of the text that is used */
+    double seen, taken; /* bytes of text read so far, and of those the bytes that are used */
     double total;       /* bytes of all files with text */
     double before;      /* bytes of the files before this one */
-    double seen_before; /* of text in them */
-    double size;        /* of this file */
+    double seen_before; /* bytes of text in those files */
+    double size;        /* bytes of this file */
 } counter;
 
 /* ---- counting -------------------------------------------------------------------------------- */
@@ -47,7 +47,7 @@ static size_t whole_characters(const char *text, size_t length, size_t limit)
     if (length <= limit) return length;
     size_t n = limit;
     while (n > limit - 4 && ((unsigned char)text[n] & 0xc0) == 0x80) n--;
-    return n > limit - 4 ? n : limit; /* no character has so many bytes */
+    return n > limit - 4 ? n : limit; /* no character has more than four bytes */
 }
 
 static dsmoe_status count_piece(void *context, const char *piece, size_t length, dsmoe_error *error)
@@ -76,7 +76,7 @@ static dsmoe_status report(const counter *c, dsmoe_error *error)
 {
     const train_count_options *o = c->options;
     if (!o->progress) return DSMOE_OK;
-    /* The text of JSON lines is shorter than their file. */
+    /* The text in a .jsonl file is shorter than the file. */
     double in_file = c->seen - c->seen_before;
     double done = c->before + (in_file < c->size ? in_file : c->size);
     if (o->progress(o->context, done, c->total)) return DSMOE_OK;
@@ -110,7 +110,7 @@ static dsmoe_status add_slice(counter *c, const char *text, size_t length, dsmoe
     return c->batch.length < BATCH ? DSMOE_OK : count_batch(c, error);
 }
 
-/* Where the slice at the start of a text ends: after the last line end that fits. */
+/* The length of the slice at the start of a text: it ends after the last line end that fits. */
 static size_t slice_length(const counter *c, const char *text, size_t length)
 {
     if (length <= c->slice_size) return length;
@@ -128,7 +128,7 @@ static dsmoe_status add_text(counter *c, const char *text, size_t length, dsmoe_
     return DSMOE_OK;
 }
 
-/* The prompt of a preference stands there twice, before what was chosen and what was rejected. */
+/* A preference has its prompt twice, before the chosen and before the rejected answer. */
 static bool is_repeated(const dialogue *c, size_t i)
 {
     return c->n_chosen > 0 && i >= c->n_chosen && i - c->n_chosen < c->n_chosen &&
@@ -147,7 +147,7 @@ static dsmoe_status add_document(void *context, const document *d, dsmoe_error *
     return DSMOE_OK;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- all documents --------------------------------------------------------------------------- */
 
 static dsmoe_status count_documents(counter *c, const document_list *list,
                                     const document_split *split, dsmoe_error *error)

@@ -1,13 +1,12 @@
-/* train_merges.c - byte pair encoding learned from counted words.
+/* train_merges.c - learns byte pair encoding from counted words.
  *
- * A word is a row of ids in place of its bytes that becomes shorter with every merge. A merge visits
- * only the words that its pair is listed for, and changes only the counts of pairs that it breaks or
- * makes.
+ * A word starts as one id per byte and becomes shorter with every merge. A merge visits only the words
+ * that are listed for its pair, and changes only the counts of pairs that it breaks or makes.
  *
- * No two merges make tokens of the same bytes: where these bytes stand between two borders of tokens
- * no merge has ever reached across, so that they are cut alike everywhere, and one merge takes them
- * all. So every merge has a token of its own, and encoding a word of the text later takes the very
- * same steps. */
+ * No two merges make tokens with the same bytes. Where such bytes are between two borders of tokens, no
+ * merge has ever crossed these borders, so the bytes are split in the same way everywhere and one merge
+ * takes them all. So every merge has its own token, and encoding a word of the text later takes exactly
+ * the same steps. */
 #include "text/train_merges.h"
 
 #include <assert.h>
@@ -59,7 +58,7 @@ static dsmoe_status add_bytes(learner *l, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* What the two spell together. */
+/* The token that joins two tokens; its bytes go to `bytes`. */
 static train_token join(const train_vocabulary *v, int32_t left, int32_t right,
                         char bytes[TRAIN_WORD_MAX])
 {
@@ -75,10 +74,10 @@ static train_token join(const train_vocabulary *v, int32_t left, int32_t right,
 static dsmoe_status spell_words(learner *l, dsmoe_error *error)
 {
     const byte_buffer *text = &l->words->text;
-    if (text->length > UINT32_MAX) /* what a pair can count and list */
+    if (text->length > UINT32_MAX) /* a pair's fields hold no more */
         return status_fail(error, DSMOE_ERROR_MEMORY,
-                           "the different words of the text have more than %u bytes: look at less"
-                           " of it",
+                           "the different words of the text have more than %u bytes: use less of"
+                           " it",
                            UINT32_MAX);
     l->ids = malloc((text->length + 1) * sizeof *l->ids);
     if (!l->ids)
@@ -93,7 +92,7 @@ static dsmoe_status spell_words(learner *l, dsmoe_error *error)
 
 static const int32_t any_token = -1;
 
-/* Whether two neighbours are a pair of the token that was made last, or of any. */
+/* Whether a pair of neighbours contains the token; always true for any_token. */
 static bool concerns(const int32_t *ids, int32_t token)
 {
     return token == any_token || ids[0] == token || ids[1] == token;
@@ -130,7 +129,7 @@ static dsmoe_status begin(learner *l, dsmoe_error *error)
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
-/* Puts the token in place of the pair within a word, and takes back the pairs that this breaks. */
+/* Replaces the pair by the token within a word, and subtracts the pairs that this breaks. */
 static void merge_word(learner *l, uint32_t number, const train_pair *pair, int32_t token)
 {
     train_word *word = &l->words->words[number];

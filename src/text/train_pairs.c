@@ -1,9 +1,9 @@
 /* train_pairs.c - neighbours in the words of a text.
  *
- * Two tokens become neighbours only when one of them is made, so all pairs of a new token appear in
- * one go, and later they can only become rarer. Two things follow: lists of words are written once,
- * and the heap may be late: an entry says how frequent its pair was, which is a bound, and is
- * corrected when it comes to the top. */
+ * Two tokens become neighbours only when one of them is made. So all pairs of a new token appear at the
+ * same time, and later they can only become rarer. Therefore lists of words are written once, and heap
+ * entries may be out of date: the count of an entry is an upper bound, which is corrected when the
+ * entry comes to the top. */
 #include "text/train_pairs.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static uint64_t hash_pair(const void *context, size_t item)
     return hash_ids(p->pairs[item].left, p->pairs[item].right);
 }
 
-/* The slot of a pair, or the free one where it belongs. There are slots. */
+/* The slot of a pair, or the free one where it belongs. There must be slots. */
 static size_t find_slot(const train_pairs *p, int32_t left, int32_t right)
 {
     size_t slot = train_slots_first(&p->slots, hash_ids(left, right));
@@ -53,7 +53,7 @@ static train_pair *known_pair(const train_pairs *p, int32_t left, int32_t right)
 
 /* ---- the heap -------------------------------------------------------------------------------- */
 
-/* Ties go to older tokens: a rule that depends on the text alone. */
+/* Ties go to older tokens, so that the order depends only on the text. */
 static bool comes_before(const train_pairs *p, train_heap_entry a, train_heap_entry b)
 {
     if (a.count != b.count) return a.count > b.count;

@@ -1,4 +1,4 @@
-/* train_slots.c - a hash index over items that lie in an array of their own. */
+/* train_slots.c - a hash index over the items of another array. */
 #include "text/train_slots.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ dsmoe_status train_slots_reserve(train_slots *slots, size_t n_items, train_slots
     if (2 * (n_items + 1) <= slots->n_slots) return DSMOE_OK;
     if (n_items >= TRAIN_SLOTS_MAX)
         return status_fail(error, DSMOE_ERROR_MEMORY,
-                           "the text has more than %d different words: look at less of it",
+                           "the text has more than %d different words: use less of it",
                            TRAIN_SLOTS_MAX);
     train_slots larger = {.n_slots = slots->n_slots ? 2 * slots->n_slots : 1024};
     larger.items = calloc(larger.n_slots, sizeof *larger.items);

@@ -12,7 +12,7 @@ static uint64_t hash_word(const void *context, size_t item)
     return w->words[item].hash;
 }
 
-/* The slot of a word, or the free one where it belongs. There are slots. */
+/* The slot of a word, or the free one where it belongs. There must be slots. */
 static size_t find_slot(const train_words *w, const char *bytes, size_t length, uint32_t hash)
 {
     size_t slot = train_slots_first(&w->slots, hash);

@@ -15,11 +15,11 @@ typedef struct train_word {
 typedef struct train_words {
     train_word *words;
     size_t count, capacity;
-    byte_buffer text; /* of all words, one after the other */
+    byte_buffer text; /* the bytes of all words, one after the other */
     train_slots slots;
 } train_words;
 
-/* Counts a word that may or may not be there already. */
+/* Adds to the count of a word, which may be new. */
 dsmoe_status train_words_add(train_words *w, const char *bytes, size_t length, int64_t count,
                              dsmoe_error *error);
 /* Adds all words of another table. */

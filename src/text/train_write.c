@@ -1,4 +1,4 @@
-/* train_write.c - the files of a trained tokenizer, in the form that public loaders read. */
+/* train_write.c - writes the files of a trained tokenizer in the form that public loaders read. */
 #include "text/bpe_train.h"
 
 #include <stdlib.h>
@@ -17,10 +17,10 @@ const char *const train_special_tokens[TRAIN_SPECIAL] = {"<｜begin▁of▁sente
 
 /* The cuts of the DeepSeek models in one expression: a line end; letters, and punctuation, each with
  * the space before it; letters of East Asian scripts, which have no spaces; and each digit by itself.
- * On ASCII the pieces are the same as theirs. Beyond it theirs cut some words at accented letters and
- * leave Arabic and Hebrew uncut; these do not. Sets are written as ranges of codes, so that it does not
- * matter which version of Unicode an engine knows. The first choice comes first: no piece has a line
- * end in it. */
+ * On ASCII the pieces are the same as theirs. Elsewhere, theirs cut some words at accented letters and
+ * leave Arabic and Hebrew uncut; these do neither. Sets are written as ranges of codes, so that an
+ * engine's version of Unicode does not matter. The line end is the first alternative, so no piece
+ * contains one. */
 #define LETTERS                                                                                    \
     "A-Za-z\\u00aa\\u00b5\\u00ba\\u00c0-\\u00d6\\u00d8-\\u00f6\\u00f8-\\u0559\\u0560-\\u0588"      \
     "\\u0591-\\u05bd\\u05bf-\\u05f2\\u0610-\\u061a\\u0620-\\u0669\\u066e-\\u06d3\\u06d5-\\u06ff"   \
@@ -89,7 +89,7 @@ static void put_text_template(FILE *text, const char *sequence, int type_id)
             type_id, sequence, type_id);
 }
 
-/* What add_bos_token says, for loaders that know this file alone. */
+/* Does the same as add_bos_token, for loaders that read only this file. */
 static void put_post_processor(FILE *text, size_t bos)
 {
     fputs("  \"post_processor\": {\n    \"type\": \"TemplateProcessing\",\n    \"single\": [",
@@ -162,18 +162,18 @@ static void put_config(FILE *text, const void *context)
           text);
 }
 
-/* ---- both ------------------------------------------------------------------------------------ */
+/* ---- both files ------------------------------------------------------------------------------ */
 
 enum { N_FILES = 2 };
 static const char *const names[N_FILES] = {"tokenizer_config.json", "tokenizer.json"};
 static partial_file_put_fn *const put_file[N_FILES] = {put_config, put_tokenizer};
 
-/* tokenizer.json comes last: a folder that has it has all of the tokenizer. */
+/* tokenizer.json is written last: a folder that has it has the whole tokenizer. */
 dsmoe_status train_write(const char *folder, const train_vocabulary *v, dsmoe_error *error)
 {
     dsmoe_status status = DSMOE_OK;
     char *paths[N_FILES] = {NULL};
-    bool ours[N_FILES] = {false}; /* and to be removed again if not all goes well */
+    bool ours[N_FILES] = {false}; /* new files, which are removed after a failure */
     for (int i = 0; i < N_FILES && status == DSMOE_OK; i++) {
         paths[i] = mapped_file_path(folder, names[i]);
         if (!paths[i]) status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", folder);

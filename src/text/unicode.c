@@ -1,4 +1,4 @@
-/* unicode.c - UTF-8, properties of characters and normalisation forms: the one place that knows
+/* unicode.c - UTF-8, properties of characters and normalisation forms: the only file that uses
  * utf8proc. */
 #include "text/unicode.h"
 
@@ -43,7 +43,7 @@ size_t unicode_valid_length(const char *text, size_t length)
     size_t at = 0;
     while (at < length) {
         uint64_t eight;
-        if (length - at >= sizeof eight) { /* ASCII by the word */
+        if (length - at >= sizeof eight) { /* eight ASCII bytes at a time */
             memcpy(&eight, text + at, sizeof eight);
             if (!(eight & UINT64_C(0x8080808080808080))) {
                 at += sizeof eight;
@@ -60,7 +60,7 @@ size_t unicode_valid_length(const char *text, size_t length)
 
 size_t dsmoe_utf8_complete(const char *bytes, size_t length)
 {
-    /* At most three bytes wait for a fourth. */
+    /* An incomplete character has at most three bytes. */
     for (size_t held = 1; held <= 3 && held <= length; held++) {
         const unsigned char *tail = (const unsigned char *)bytes + length - held;
         if ((*tail & 0xc0) == 0x80) continue;
@@ -152,8 +152,8 @@ static unsigned combining_class(utf8proc_int32_t code)
     return code < 0x300 ? 0 : (unsigned)utf8proc_get_property(code)->combining_class & 0xff;
 }
 
-/* Sorts one run of marks by class, keeping the order within a class: by counting, as a run may be
- * as long as the text. */
+/* Sorts a run of marks by class, keeping the order within a class. It is a counting sort, since a run
+ * may be as long as the text. */
 static dsmoe_status order_run(utf8proc_int32_t *codes, size_t count, dsmoe_error *error)
 {
     size_t first[257] = {0};

@@ -1,5 +1,5 @@
-/* unicode.h - UTF-8 and what the text room has to know about characters. The library behind it
- * (utf8proc) is named in unicode.c only. */
+/* unicode.h - UTF-8 and the properties of characters. The library behind it (utf8proc) is named in
+ * unicode.c only. */
 #ifndef DSMOE_TEXT_UNICODE_H
 #define DSMOE_TEXT_UNICODE_H
 
@@ -9,11 +9,11 @@
 
 #include "text/buffer.h"
 
-/* Bytes of the character that the text begins with; 0 if it begins with none: no text, a lone or
+/* The length in bytes of the character at the start of the text; 0 if there is none: no text, a lone or
  * missing continuation, an overlong form, a surrogate, more than U+10FFFF. */
 size_t unicode_decode(const char *text, size_t length, uint32_t *code);
 size_t unicode_encode(uint32_t code, char bytes[4]);
-/* How many bytes from the start are whole characters. */
+/* The number of bytes at the start that are whole characters. */
 size_t unicode_valid_length(const char *text, size_t length);
 
 bool unicode_is_whitespace(uint32_t code); /* White_Space */
@@ -26,7 +26,7 @@ int unicode_lower(uint32_t code, uint32_t lower[2]);
 
 typedef enum unicode_form { UNICODE_NFC, UNICODE_NFD, UNICODE_NFKC, UNICODE_NFKD } unicode_form;
 
-/* Appends the normalisation form of a valid text. Linear, whatever the marks of the text. */
+/* Appends the normalisation form of a valid text. Takes linear time, however many marks it has. */
 dsmoe_status unicode_normalize(unicode_form form, const char *text, size_t length, byte_buffer *out,
                                dsmoe_error *error);
 

@@ -48,7 +48,7 @@ const char *vocabulary_piece(const vocabulary *v, int64_t id, size_t *length)
     return token ? v->text.bytes + token->offset : NULL;
 }
 
-/* The slot of these bytes, or the free one where they would go. */
+/* The slot of these bytes, or the free one where they belong. */
 static vocabulary_slot *find_slot(const vocabulary *v, const char *bytes, size_t length,
                                   uint32_t hash)
 {
@@ -89,7 +89,7 @@ int32_t vocabulary_find_content(const vocabulary *v, const char *content, size_t
     return found;
 }
 
-/* Makes the id exist, as far as tables go, and refuses what no token can be. */
+/* Grows the table to hold the id, and refuses invalid tokens. */
 static dsmoe_status make_room(vocabulary *v, int64_t id, const char *name, size_t length,
                               dsmoe_error *error)
 {
@@ -153,7 +153,8 @@ dsmoe_status vocabulary_add_literal(vocabulary *v, int64_t id, const char *conte
     int32_t known = vocabulary_find_key(v, content, length);
     if (known >= 0 && known != id)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "token \"%.64s\" has id %" PRId64 ", in the vocabulary %" PRId32,
+                           "token \"%.64s\" has id %" PRId64 ", but id %" PRId32
+                           " in the vocabulary",
                            content, id, known);
     size_t present;
     const char *piece = vocabulary_piece(v, id, &present);

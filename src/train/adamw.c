@@ -1,8 +1,8 @@
 /* adamw.c - one optimizer step: the norm of the whole gradient, clipping, AdamW.
  *
- * Norms of chunks are added in the order of the chunks, whichever thread or rank computed them, so that the sum depends
- * neither on threads nor on ranks. A chunk is the same for weight, gradient and both moments, each of
- * which is read and written once, by its owner. */
+ * Norms of chunks are added in the order of the chunks, whichever thread or rank computed them, so the sum
+ * depends neither on threads nor on ranks. Weights, gradients and both moments are cut into the same
+ * chunks; the owner of a chunk reads and writes each of them once. */
 #include "train/adamw.h"
 
 #include <math.h>
@@ -12,8 +12,8 @@
 #include "base/threads.h"
 
 typedef struct adamw_space {
-    double *norms;      /* [n_chunks] of this rank's, */
-    double *gathered;   /* and of each rank's without gaps, rank after rank */
+    double *norms;      /* [n_chunks] norms of this rank's chunks */
+    double *gathered;   /* the norms of all ranks without gaps, rank after rank */
     dsmoe_bytes *lists; /* [n_ranks] */
 } adamw_space;
 
@@ -21,7 +21,7 @@ typedef struct adamw_job {
     dsmoe_trainer *trainer;
     adamw_space space;
     adamw_step step;
-    float decayed; /* `keep` of parameters that decay */
+    float decayed; /* `keep` for parameters that decay */
 } adamw_job;
 
 static adamw_space space_place(arena *a, const dsmoe_trainer *t)
@@ -51,7 +51,7 @@ static void norm_task(void *context, int64_t task, int thread)
     if (c.own >= 0) j->space.norms[task] = t->kernels->sum_squares(c.n, t->gradients + c.own);
 }
 
-/* Everybody's norms to all, in `norms`. */
+/* Gives every rank all norms, in `norms`. */
 static dsmoe_status share_norms(const adamw_job *j, dsmoe_error *error)
 {
     dsmoe_trainer *t = j->trainer;
@@ -74,7 +74,7 @@ static dsmoe_status share_norms(const adamw_job *j, dsmoe_error *error)
         of->bytes = (char *)of->bytes + sizeof(double);
     }
     double waited = clock_seconds() - start;
-    timed_peers_take(&t->timed); /* is in it */
+    timed_peers_take(&t->timed); /* these seconds are part of `waited` */
     t->times.waiting += waited;
     t->times.optimizer -= waited;
     return DSMOE_OK;

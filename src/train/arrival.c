@@ -1,9 +1,9 @@
-/* arrival.c - weights of one section after the other from their owners to all ranks. */
+/* arrival.c - sends the weights of one section after the other from their owners to all ranks. */
 #include "train/arrival.h"
 
 #include "train/trainer.h"
 
-/* What this rank owns of a section goes to all, and what they own comes. */
+/* Sends this rank's part of the section to all others, and receives theirs. */
 static dsmoe_status begin(dsmoe_trainer *t, dsmoe_error *error)
 {
     const dsmoe_peers *p = t->options.peers;

@@ -1,8 +1,8 @@
-/* arrival.h - new weights on their way from their owners to all ranks.
+/* arrival.h - sends new weights from their owners to all ranks.
  *
- * After an update every owner has new weights of its parts, which the others need, section by section, only when the
- * next forward pass comes to it. So a section travels while the one before it is computed with. Without other ranks
- * everything is always here. */
+ * After an update every owner has new weights for its parts. The other ranks need them section by section,
+ * as the next forward pass reaches each. So while one section is used in computation, the next one is
+ * sent. Without other ranks all weights are always here. */
 #ifndef DSMOE_TRAIN_ARRIVAL_H
 #define DSMOE_TRAIN_ARRIVAL_H
 
@@ -10,11 +10,11 @@
 
 struct dsmoe_trainer;
 
-/* An update has made new weights; nothing travels yet. */
+/* An update has made new weights; none are being sent yet. */
 void arrival_expect(struct dsmoe_trainer *trainer);
-/* All sections up to this one are here, and the next is on its way. */
+/* Waits until all sections up to this one are here, and starts to receive the next. */
 dsmoe_status arrival_await(struct dsmoe_trainer *trainer, int64_t section, dsmoe_error *error);
-/* All are. */
+/* Waits until all sections are here. */
 dsmoe_status arrival_finish(struct dsmoe_trainer *trainer, dsmoe_error *error);
 
 #endif

@@ -1,11 +1,12 @@
 /* attention.c - causal attention of whole conversations:
  *
- *   p = softmax(q·kᵀ), each query seeing the keys of its conversation up to its own;  heads = p·v;  y = o_proj(heads)
+ *   p = softmax(q·kᵀ), where a query sees the keys of its conversation up to its own
+ *   heads = p·v;  y = o_proj(heads)
  *   dv = pᵀ·do;  dp = do·vᵀ;  ds = p·(dp - Σ do·o);  dq = ds·k;  dk = dsᵀ·q
  *
- * Queries go in blocks of QUERIES, for which p exists for a moment only: forward does not keep it,
- * backward makes it again. A block looks at the keys from the first one that its first query sees up to its
- * last query, the rest being zeros, so half of the square is never computed. */
+ * Queries are handled in tiles of QUERIES, and p exists for one tile at a time: forward does not keep it,
+ * backward computes it again. A tile looks at the keys from the first one that its first query sees up to
+ * its last query. All other weights are zero, so half of the square is never computed. */
 #include "train/attention.h"
 
 #include <math.h>
@@ -28,10 +29,10 @@ typedef struct attention_space {
     float *p, *ds;     /* [n_threads, QUERIES, sequence_length] */
     attention_saved d; /* gradients */
     latent_space latent;
-    float *t; /* of low-rank additions */
+    float *t; /* for low-rank additions */
 } attention_space;
 
-/* Numbers of a token's queries, keys, values, and of what its heads give. */
+/* How many numbers a token has in its queries, keys, values and head outputs. */
 static int64_t q_width(const dsmoe_config *c)
 {
     return config_head_dim(c) * c->num_attention_heads;
@@ -57,7 +58,7 @@ static int64_t count_tokens(const attention_batch *b)
     return b->n_sequences * b->sequence_length;
 }
 
-/* Of these rows a batch may have more than any memory, which the arena finds out. */
+/* A batch may have more of these rows than fit into memory; the arena detects that. */
 static size_t row_size(int64_t width) { return (size_t)width * sizeof(float); }
 
 attention_saved attention_saved_place(arena *a, const attention_batch *b)
@@ -115,12 +116,12 @@ typedef struct attention_job {
     attention_saved saved;
     attention_space space;
     int64_t key_dim, value_dim;  /* of a head */
-    int64_t q_row, k_row, v_row; /* numbers from one token to the next */
+    int64_t q_row, k_row, v_row; /* how many numbers a token has */
     int64_t heads_row;
     int64_t group;    /* query heads that share a key head */
-    int64_t n_blocks; /* of queries in a sequence */
-    float *q, *k;     /* what turn_task turns, */
-    const float *sin; /* and which way */
+    int64_t n_blocks; /* query tiles in a sequence */
+    float *q, *k;     /* what turn_task rotates */
+    const float *sin; /* and in which direction */
     adapter_ranges ranges;
 } attention_job;
 
@@ -141,7 +142,7 @@ static attention_job make_job(const attention_batch *b, attention_saved saved, v
                            .n_blocks = moe_parts(b->sequence_length, QUERIES)};
 }
 
-/* From now on products of the job meet the adapter that is trained. */
+/* From now on the job's products include the adapter that is trained. */
 static void adapt(attention_job *j)
 {
     const attention_batch *b = j->batch;
@@ -150,7 +151,7 @@ static void adapt(attention_job *j)
     scratch_adapt(j->space.threads, b->n_threads, &j->ranges);
 }
 
-/* One token: its queries are turned and scaled, its keys turned; or back, for their gradients. */
+/* Rotates one token's queries and keys and scales its queries; or rotates their gradients back. */
 static void turn_task(void *context, int64_t token, int thread)
 {
     (void)thread;
@@ -173,10 +174,11 @@ static void turn(attention_job *j, float *q, float *k, const float *sin)
     threads_for(j->batch->n_threads, count_tokens(j->batch), turn_task, j);
 }
 
-/* ---- one block of queries -------------------------------------------------------------------- */
+/* ---- one tile of queries --------------------------------------------------------------------- */
 
-/* Queries [first, end) of a head in a sequence, which begins with token `row`, and the n_keys keys up to `end`
- * that they may see. Where its first query and its first key lie, in what is kept and in its gradient. */
+/* Queries [first, end) of a head in a sequence that begins with token `row`, and the n_keys keys up to
+ * `end` that they may see. q, heads, k and v are the offsets of the first query and the first key, in
+ * saved values and in gradients. */
 typedef struct query_block {
     int64_t row, first, end;
     int64_t n_keys;
@@ -184,16 +186,17 @@ typedef struct query_block {
     int64_t k, v;
 } query_block;
 
-/* The first place in the sequence that a query sees. */
+/* The first place in the sequence that the query at `place` sees. */
 static int64_t first_visible(const attention_batch *b, int64_t row, int64_t place)
 {
     return b->positions ? place - attention_position(b, row + place) : 0;
 }
 
-/* The keys of a block that its query number `r` sees: from *from to before the end of the row of p. */
+/* The keys of a tile that its query number `r` sees: in the row of p, from *from to before the returned
+ * end. */
 static int64_t visible_end(const attention_batch *b, const query_block *q, int64_t r, int64_t *from)
 {
-    int64_t skipped = q->end - q->n_keys; /* places before the block's first key */
+    int64_t skipped = q->end - q->n_keys; /* places before the tile's first key */
     *from = first_visible(b, q->row, q->first + r) - skipped;
     return q->first + r + 1 - skipped;
 }
@@ -216,14 +219,14 @@ static query_block block_of(const attention_job *j, int64_t sequence, int64_t he
     };
 }
 
-/* What a query does not see. */
+/* Clears the weights of keys that a query does not see. */
 static void clear_hidden(float *row, int64_t from, int64_t end, int64_t n_keys)
 {
     memset(row, 0, (size_t)from * sizeof *row);
     memset(row + end, 0, (size_t)(n_keys - end) * sizeof *row);
 }
 
-/* p [queries, n_keys] of a block. */
+/* p [queries, n_keys] of a tile. */
 static void weigh(const attention_job *j, query_block b, gemm *g, float *p)
 {
     const kernels *kn = j->batch->kernels;
@@ -290,7 +293,7 @@ void attention_train_forward(const attention_batch *b, const layer_weights *w, c
 
 /* ---- backward ------------------------------------------------------------------------------ */
 
-/* ds of a block, over dp. */
+/* ds of a tile, computed over dp. */
 static void d_weigh(const attention_job *j, query_block b, gemm *g, const float *p, float *ds)
 {
     int64_t n = b.end - b.first;
@@ -326,7 +329,7 @@ static void d_block(const attention_job *j, query_block b, int thread)
             j->key_dim, d->q + b.q, j->q_row, false);
 }
 
-/* One key head of one sequence with all its queries: the sums of dk and dv have one owner. */
+/* One key head of one sequence with all its queries, so that one thread adds up its dk and dv. */
 static void d_attend_task(void *context, int64_t task, int thread)
 {
     const attention_job *j = context;
@@ -347,7 +350,7 @@ static linear_gradient gradient_of(const linear *w, int64_t n_out, const float *
     return (linear_gradient){w->weight, n_out, dy, (float *)g->weight.data, g->bias};
 }
 
-/* From the gradients by queries, keys and values to that by x. */
+/* From the gradients of queries, keys and values to dx. */
 static void d_project(attention_job *j, const layer_weights *w, const float *x, float *dx,
                       const layer_weights *gradients)
 {

@@ -4,8 +4,8 @@
 #include <string.h>
 
 enum {
-    SAMPLE = 64,     /* bytes, */
-    APART = 1 << 20, /* so far from one to the next; the last bytes count too */
+    SAMPLE = 64,     /* bytes of a sample */
+    APART = 1 << 20, /* bytes from one sample to the next; the last bytes are hashed too */
 };
 
 static void add_bytes(hash_state *hash, const unsigned char *bytes, size_t size)

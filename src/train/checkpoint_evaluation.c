@@ -1,6 +1,5 @@
 /* checkpoint_evaluation.c - how well a checkpoint predicts the held-out text, in a file of its own: the
- * checkpoint is safe on the disk before anyone looks at it, and a run that is interrupted while looking
- * can look again. */
+ * checkpoint is safe on the disk before it is measured, and an interrupted measurement can be repeated. */
 #include <math.h>
 #include <stdlib.h>
 

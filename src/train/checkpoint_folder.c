@@ -1,4 +1,4 @@
-/* checkpoint_folder.c - the checkpoints of a run: which there are, which stay, which go. */
+/* checkpoint_folder.c - the checkpoints of a run: lists them and removes old ones. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "formats/folder.h"
 #include "train/checkpoint_form.h"
 
-/* ---- which there are ------------------------------------------------------------------------- */
+/* ---- listing --------------------------------------------------------------------------------- */
 
 static dsmoe_status list_path(const char *run, char path[CHECKPOINT_PATH], dsmoe_error *error)
 {
@@ -42,9 +42,9 @@ dsmoe_status checkpoint_newest(const char *run, int64_t below, int64_t *step,
     return DSMOE_OK;
 }
 
-/* ---- which go -------------------------------------------------------------------------------- */
+/* ---- removing -------------------------------------------------------------------------------- */
 
-/* It loses its name first, so that half a checkpoint never has one. */
+/* The checkpoint is renamed first, so that half a checkpoint never has a checkpoint's name. */
 static dsmoe_status remove_checkpoint(const char *run, int64_t step, dsmoe_error *error)
 {
     char path[CHECKPOINT_PATH], old[CHECKPOINT_PATH];
@@ -56,7 +56,7 @@ static dsmoe_status remove_checkpoint(const char *run, int64_t step, dsmoe_error
     return folder_remove(old, checkpoint_owns, error);
 }
 
-/* What was under way when a program ended is hidden, and ends so. */
+/* An unfinished write or removal left a hidden folder with one of these suffixes. */
 typedef struct leftover {
     int64_t step;
     const char *suffix;
@@ -73,8 +73,9 @@ static bool see_leftover(void *context, const char *name)
     return found->step < 0;
 }
 
-/* One after the other, as removing what is being listed has no defined order. One that cannot go, as
- * someone's file is in it, ends the sweep: it is the same every time. */
+/* Lists the folder again after each removal, because removing entries while listing has undefined order. A
+ * folder that cannot be removed because it contains a foreign file ends the loop: it would be found every
+ * time. */
 static dsmoe_status sweep(const char *run, dsmoe_error *error)
 {
     char path[CHECKPOINT_PATH];
@@ -124,7 +125,7 @@ dsmoe_status checkpoint_set_aside(const char *run, int64_t step, dsmoe_error *er
 
 /* ---- links ----------------------------------------------------------------------------------- */
 
-/* Whether RUN/NAME is a link to what is not there. */
+/* Whether the path is a link whose target does not exist. */
 static bool dangles(const char *path)
 {
     struct stat info;

@@ -53,7 +53,7 @@ dsmoe_status checkpoint_path(const char *run, const char *prefix, int64_t step, 
     return status_fail(error, DSMOE_ERROR_ARGUMENT, "%.100s...: the path is too long", run);
 }
 
-/* Moves after a word that the text begins with. */
+/* Skips a word if the text begins with it. */
 static bool skip_word(const char **text, const char *word)
 {
     size_t length = strlen(word);
@@ -67,7 +67,7 @@ int64_t checkpoint_step(const char *name, const char *prefix, const char *suffix
     if (!skip_word(&name, prefix) || !skip_word(&name, step_word)) return -1;
     size_t n_digits = strspn(name, "0123456789");
     if (n_digits < STEP_DIGITS || n_digits > 18 || strcmp(name + n_digits, suffix)) return -1;
-    if (n_digits > STEP_DIGITS && *name == '0') return -1; /* not as it is written here */
+    if (n_digits > STEP_DIGITS && *name == '0') return -1; /* never written so */
     int64_t step = 0;
     for (size_t i = 0; i < n_digits; i++) step = 10 * step + (name[i] - '0');
     return step;
@@ -127,7 +127,8 @@ double checkpoint_size(int64_t n_parameters, dsmoe_dtype dtype)
 
 /* ---- mapped files ---------------------------------------------------------------------------- */
 
-/* From the start every time: the system maps neighbours of a page that is touched, after it too. */
+/* Begins at the start every time: the system also maps neighbours of a page that is touched, even after it
+ * was given back. */
 void checkpoint_forget(mapped_bytes *m, const unsigned char *end)
 {
     enum { WORTHWHILE = 1 << 22 };

@@ -1,4 +1,4 @@
-/* checkpoint_read.c - a trainer from disk, each byte of it as it was written. */
+/* checkpoint_read.c - reads a trainer from disk and checks that every byte is as it was written. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 typedef struct opened {
     const char *folder;
     safetensors *training;
-    shards *model; /* NULL: the weights are in `training`, more exactly */
+    shards *model; /* NULL: the exact weights are in `training` */
     checkpoint_state state;
     int n_model_files;
     int format; /* 2, 3 or 4 */
@@ -32,7 +32,7 @@ static dsmoe_status fail(const safetensors *file, const char *what, const char *
 
 static hash_kind hash_of_format(int format) { return format < 4 ? HASH_OLD : HASH_XXH64; }
 
-/* Tensors tile the data: it is one row of bytes that begins with the first of them. */
+/* Tensors fill the data without gaps: it is one range of bytes that begins with the first tensor. */
 static const unsigned char *data_of(const safetensors *file, size_t *size)
 {
     const unsigned char *first = NULL;
@@ -57,7 +57,7 @@ static dsmoe_status check_numbers(const opened *o, uint64_t expected, dsmoe_erro
     return whole ? DSMOE_OK : fail(training, damaged, "", error);
 }
 
-/* Of all that can keep a file from being opened, only its absence is damage. */
+/* A missing file means damage. Other reasons why a file cannot be opened do not. */
 static dsmoe_status check_present(const char *path, dsmoe_error *error)
 {
     struct stat info;
@@ -83,7 +83,7 @@ static dsmoe_status check_file(const opened *o, const char *name, uint64_t expec
 
 /* ---- metadata -------------------------------------------------------------------------------- */
 
-/* Values in the order in which they were written, and the hash of all so far. */
+/* Reads values in the order in which they were written, and hashes all so far. */
 typedef struct value_reader {
     const safetensors *file;
     hash_state hash;
@@ -148,8 +148,7 @@ static dsmoe_status get_state(value_reader *r, checkpoint_state *state, dsmoe_er
                     state->n_worse >= 0 && state->evaluated_step <= state->step &&
                     state->interval_n >= 0 && state->interval_n <= state->step &&
                     (state->is_due == 0 || state->is_due == 1);
-    return possible ? DSMOE_OK
-                    : fail(r->file, "its metadata have numbers that no run can have", "", error);
+    return possible ? DSMOE_OK : fail(r->file, "its metadata have impossible numbers", "", error);
 }
 
 static dsmoe_status get_kernels(value_reader *r, checkpoint_state *state, dsmoe_error *error)
@@ -157,11 +156,11 @@ static dsmoe_status get_kernels(value_reader *r, checkpoint_state *state, dsmoe_
     const char *name;
     STATUS_TRY(get_value(r, CHECKPOINT_KERNELS_KEY, &name, error));
     if (strlen(name) >= CHECKPOINT_KERNELS) return fail(r->file, damaged, "", error);
-    strncpy(state->kernels, name, CHECKPOINT_KERNELS); /* zeros up to the end */
+    strncpy(state->kernels, name, CHECKPOINT_KERNELS); /* fills the rest with zeros */
     return DSMOE_OK;
 }
 
-/* What this file says of the others, told to `use` (NULL: only read). */
+/* Passes the hashes that this file has of the other files to `use` (NULL: only reads them). */
 typedef dsmoe_status hash_fn(const opened *o, const char *name, uint64_t hash, dsmoe_error *error);
 
 static dsmoe_status each_file_hash(value_reader *r, const opened *o, hash_fn *use,
@@ -202,11 +201,12 @@ static dsmoe_status check_step(const opened *o, dsmoe_error *error)
     int64_t step = checkpoint_step(slash ? slash + 1 : o->folder, "", "");
     if (step < 0 || step == o->state.step) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_FORMAT,
-                       "%s: is of step %" PRId64 ", its folder of %" PRId64,
+                       "%s: belongs to step %" PRId64 ", but its folder to step %" PRId64,
                        safetensors_path(o->training), o->state.step, step);
 }
 
-/* First whether what this file says is what was written, then whether it is true. */
+/* Checks first that the metadata are as they were written, then that they match the numbers and the other
+ * files. */
 static dsmoe_status read_metadata(opened *o, dsmoe_error *error)
 {
     value_reader r = {.file = o->training};
@@ -260,7 +260,8 @@ static void close_files(opened *o)
     shards_close(o->model);
 }
 
-/* What was read of a file that is no longer whole, or was found wrong with it, means nothing. */
+/* If a file has become shorter meanwhile, that is the error, whatever was read from it or found wrong with
+ * it. */
 static dsmoe_status settle(const opened *o, dsmoe_status status, dsmoe_error *error)
 {
     if (o->training) STATUS_TRY(safetensors_check_intact(o->training, error));
@@ -286,11 +287,11 @@ static bool has_shape(const safetensors_tensor *t, int n_dims, const int64_t *sh
     return fits;
 }
 
-/* The files' numbers on their way into a trainer, one parameter after the other. */
+/* The state of reading the files' numbers into a trainer, one parameter after the other. */
 typedef struct filling {
     const opened *files;
     const dsmoe_trainer *trainer;
-    const unsigned char *next; /* in a row of training.safetensors */
+    const unsigned char *next; /* in a flat tensor of training.safetensors */
     mapped_bytes mapped;
 } filling;
 
@@ -314,7 +315,7 @@ static const void *give_of_model(void *context, size_t index)
     return t->data;
 }
 
-/* Before anything is filled: once begun, all ranks take part in it to its end. */
+/* Checks before anything is filled: once filling has begun, all ranks must take part to its end. */
 static dsmoe_status check_model(const opened *o, const dsmoe_trainer *trainer, dsmoe_error *error)
 {
     bool fits = shards_count(o->model) == trainer->n_parameters;

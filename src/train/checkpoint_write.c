@@ -1,4 +1,4 @@
-/* checkpoint_write.c - a trainer to disk. */
+/* checkpoint_write.c - writes a trainer to disk. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,16 +18,16 @@
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* Where bytes go: a folder_writer or a safetensors_writer. */
+/* Writes bytes to a folder_writer or a safetensors_writer. */
 typedef dsmoe_status sink_fn(void *to, const void *bytes, size_t size, dsmoe_error *error);
 
-/* Numbers on their way to a file: gathered in blocks, for tensors may be many and small. */
+/* Writes numbers to a file through a buffer, because tensors can be many and small. */
 enum { STREAM_BLOCK = 1 << 20 };
 typedef struct number_stream {
     dsmoe_trainer *trainer;
     sink_fn *sink; /* NULL: only the hash is wanted */
     void *to;
-    dsmoe_dtype dtype;    /* that they become: see weight_dtype */
+    dsmoe_dtype dtype;    /* the type they are written in: see weight_dtype */
     unsigned char *block; /* [STREAM_BLOCK] */
     size_t used;
     hash_state hash;
@@ -66,7 +66,7 @@ static dsmoe_status stream_put(void *to, size_t index, const float *numbers, int
     return DSMOE_OK;
 }
 
-/* One of the trainer's rows, parameter after parameter, without the gaps. */
+/* Writes the trainer's weights or one of its moments, parameter after parameter, without gaps. */
 static dsmoe_status stream_put_row(number_stream *s, trainer_row row, dsmoe_error *error)
 {
     return team_read(s->trainer, row, stream_put, s, error);
@@ -109,8 +109,8 @@ static dsmoe_status fill_model(checkpoint_job *job, folder_writer *writer, dsmoe
     return stream_flush(&stream, error);
 }
 
-/* The additions as PEFT has them. Every rank has all of their weights, once they have arrived: a walk over them
- * sees to that. */
+/* Writes low-rank additions as PEFT has them. Walking over all weights first makes sure that they have
+ * arrived on every rank. */
 static dsmoe_status write_adapter(checkpoint_job *job, dsmoe_error *error)
 {
     const dsmoe_trainer *t = job->trainer;
@@ -136,9 +136,9 @@ static dsmoe_status write_model(checkpoint_job *job, dsmoe_error *error)
     return status;
 }
 
-/* ---- what resuming needs --------------------------------------------------------------------- */
+/* ---- the file for resuming ------------------------------------------------------------------- */
 
-/* Metadata on its way to a file, and the hash of all values so far. */
+/* Writes metadata to a file and hashes all values so far. */
 typedef struct value_stream {
     safetensors_writer *writer;
     hash_state hash;
@@ -223,7 +223,8 @@ static dsmoe_status put_file_hashes(const checkpoint_job *job, value_stream *s, 
     return DSMOE_OK;
 }
 
-/* Rows that the model's files do not hold exactly; an adapter's have another order. */
+/* The flat tensors of training.safetensors: the weights too, if the model's files do not hold them
+ * exactly; an adapter's files have them in another order. */
 static int row_count(const checkpoint_job *job)
 {
     bool is_exact = job->options->dtype == DSMOE_F32 && !trainer_low_rank(job->trainer);
@@ -237,8 +238,8 @@ static dsmoe_status put_rows(const checkpoint_job *job, number_stream *stream, d
     return stream_flush(stream, error);
 }
 
-/* The hashes of the other files lie in this one, so it comes last; that of its own data has to be
- * known before the first byte of it. */
+/* This file holds the hashes of the other files, so it is written last. The hash of its own data must be
+ * known before the first byte of that data is written. */
 static dsmoe_status put_metadata(checkpoint_job *job, safetensors_writer *writer,
                                  dsmoe_error *error)
 {
@@ -307,7 +308,7 @@ static dsmoe_status copy_tokenizer(const checkpoint_job *job, dsmoe_error *error
 
 static dsmoe_status write_files(checkpoint_job *job, dsmoe_error *error)
 {
-    STATUS_TRY(folder_remove(job->folder, checkpoint_owns, error)); /* of an interrupted writer */
+    STATUS_TRY(folder_remove(job->folder, checkpoint_owns, error)); /* from an interrupted write */
     STATUS_TRY(folder_make(job->folder, error));
     STATUS_TRY(copy_tokenizer(job, error));
     STATUS_TRY(write_model(job, error));
@@ -318,8 +319,8 @@ static dsmoe_status write_files(checkpoint_job *job, dsmoe_error *error)
     return folder_sync(job->folder, error);
 }
 
-/* One of the same step must have been found wanting, or it would not be written again. It makes way
- * when the new one is complete. */
+/* An existing checkpoint of the same step was found unusable, or it would not be written again. It is
+ * removed when the new one is complete. */
 static dsmoe_status put_in_place(const char *run, const char *partial, const char *path,
                                  int64_t step, dsmoe_error *error)
 {

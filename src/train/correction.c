@@ -1,7 +1,9 @@
-/* correction.c - balance without a loss (arXiv 2408.15664): experts are chosen by score plus bias, and after each step
- * the bias goes up by a fixed speed for experts that fewer tokens than the mean chose, and down for those that more did.
+/* correction.c - balance without a loss (arXiv 2408.15664): experts are chosen by score plus bias. After each
+ * step the bias rises by a fixed amount for experts with a load below the mean, and falls for those with a
+ * load above it.
  *
- * Loads are whole numbers that every rank has of all ranks, so each moves its own copy of the biases, to the same bits. */
+ * Loads are whole numbers, and every rank has those of all ranks. So each rank moves its own copy of the
+ * biases, to the same bits. */
 #include "train/correction.h"
 
 #include <math.h>
@@ -33,7 +35,7 @@ static void move(const dsmoe_trainer *t, const int64_t *load, float *bias)
         bias[i] += (float)direction(load[i], all, n) * (float)t->options.bias_speed;
 }
 
-/* The biases of the MoE layers one after the other: NULL after the last. */
+/* The biases of the MoE layers one after the other; NULL after the last. */
 static float *next_bias(const dsmoe_trainer *t, int64_t *layer)
 {
     while (*layer < t->config.num_hidden_layers) {
@@ -47,7 +49,7 @@ void correction_update(dsmoe_trainer *t, bool skipped)
 {
     int64_t n = t->config.n_routed_experts, layer = 0;
     const int64_t *load = t->step_load;
-    if (!correction_is_used(t)) skipped = true; /* a frozen one stays */
+    if (!correction_is_used(t)) skipped = true; /* a frozen bias does not move */
     for (float *bias; !skipped && (bias = next_bias(t, &layer)); load += n) move(t, load, bias);
     memset(t->step_load, 0, (size_t)(t->n_moe_layers * n) * sizeof *t->step_load);
 }

@@ -1,8 +1,9 @@
-/* data_build.c - documents become tokens in a cache file.
+/* data_build.c - turns documents into tokens in a cache file.
  *
- * Texts are cut into pieces, and pieces gathered into a batch, which is encoded on all threads and then
- * written piece by piece in the order of the text. Where a text is cut depends on the text alone, so
- * the file does not depend on threads or batches; memory is that of a batch, whatever the files' sizes. */
+ * Texts are cut into pieces, and pieces are gathered into a batch. All threads encode the batch, which is
+ * then written piece by piece in the order of the text. Where a text is cut depends on the text alone, so
+ * the file does not depend on threads or batches. Only one batch is in memory at a time, whatever the
+ * files' sizes. */
 #include "train/data_build.h"
 
 #include <stdio.h>
@@ -17,18 +18,18 @@
 #include "train/tokenizer_hash.h"
 
 enum {
-    BUILD_FORM = 3,           /* changes when other tokens come of the same text */
-    BUILD_FORM_BEFORE = 2,    /* the same tokens, but other ones held out */
-    CONVERSATIONS = 1,        /* changes when other tokens come of the same conversations */
-    MAX_PIECES = 1024,        /* of a batch */
-    PIECES_PER_THREAD = 8,    /* so that no thread waits long for the last one */
-    BATCH_MIN = 2 << 20,      /* bytes of its text; no piece is larger */
-    HASH_STRETCH = 256 << 20, /* bytes between two looks at whether to stop */
+    BUILD_FORM = 3,           /* changes when the same text gives other tokens */
+    BUILD_FORM_BEFORE = 2,    /* the same tokens, but others are held out */
+    CONVERSATIONS = 1,        /* changes when the same conversations give other tokens */
+    MAX_PIECES = 1024,        /* pieces of a batch */
+    PIECES_PER_THREAD = 8,    /* enough that no thread waits long for the last one */
+    BATCH_MIN = 2 << 20,      /* bytes of a batch's text; no piece is larger */
+    HASH_STRETCH = 256 << 20, /* bytes between two checks whether to stop */
 };
 
 _Static_assert((int)DATA_PIECE_MAX <= (int)BATCH_MIN, "a piece must fit into a batch");
 
-/* ---- where a text is cut ------------------------------------------------------------------- */
+/* ---- cutting a text ------------------------------------------------------------------------ */
 
 static bool is_space_at(const char *text, size_t length)
 {
@@ -45,7 +46,7 @@ static bool stands_alone(const char *text, size_t length, size_t at)
     return !is_space_at(text + before, at - before) && !is_space_at(text + at + 1, length - at - 1);
 }
 
-/* The first place in [from, to) of a kind of border; `to` if there is none. */
+/* The first border of a kind in [from, to); `to` if there is none. */
 typedef bool border_fn(const char *text, size_t length, size_t at);
 
 static size_t find_border(const char *text, size_t length, size_t from, size_t to,
@@ -94,19 +95,19 @@ size_t data_piece_length(const char *text, size_t length)
 typedef struct piece_ids {
     int32_t *ids;
     size_t n;
-    char *learnt; /* [n] of a conversation */
+    char *learnt; /* [n] for a conversation */
 } piece_ids;
 
 typedef struct piece {
     const char *text;
     size_t length;
     const document_source *source;
-    bool begins, ends;      /* its document: BOS comes before it, EOS next */
-    bool is_rest;           /* of a document whose beginning is trained on */
-    dialogue *conversation; /* in place of a text */
-    size_t line;            /* of the file */
-    piece_ids own;          /* its tokens: of a preference, with what was chosen, */
-    piece_ids rejected;     /* and with what was rejected */
+    bool begins, ends;      /* its document: BOS comes before the piece, EOS after it */
+    bool is_rest;           /* the held-out rest of a document whose beginning is trained on */
+    dialogue *conversation; /* instead of a text */
+    size_t line;            /* the line of the file */
+    piece_ids own;          /* its tokens; for a preference, with the chosen answer */
+    piece_ids rejected;     /* tokens of a preference with the rejected answer */
     dsmoe_status status;
     dsmoe_error error;
 } piece;
@@ -116,16 +117,16 @@ typedef struct builder {
     data_cache_writer writer;
     int32_t eos; /* -1: none */
     data_chat chat;
-    bool has_pairs, has_others; /* preferences, and what cannot be learnt with them */
-    char *text;                 /* of the batch */
+    bool has_pairs, has_others; /* whether there are preferences, and other data */
+    char *text;                 /* text of the batch */
     size_t text_length, text_capacity;
     piece *pieces; /* [MAX_PIECES] */
     size_t n_pieces;
     const document_source *source;  /* whose documents are being visited */
     const document_source *written; /* whose tokens were written last */
-    size_t n_written;               /* of its tokens */
-    document_part part;             /* that is being visited */
-    double done_before, done;       /* bytes of the files before it, and of it */
+    size_t n_written;               /* how many of its tokens were written */
+    document_part part;             /* the part being visited */
+    double done_before, done;       /* bytes of the files before `written`, and of it */
     double total;
 } builder;
 
@@ -134,13 +135,13 @@ static dsmoe_status report(const builder *b, dsmoe_error *error)
     const data_build_options *o = b->options;
     double done = b->done_before + b->done, share = o->held_out;
     if (done > b->total) done = b->total;
-    /* Each part goes through all files. */
+    /* Each part reads all files. */
     done = b->part == DOCUMENT_TRAIN ? done - share * done : b->total - share * (b->total - done);
     if (!o->progress || o->progress(o->context, done, b->total)) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_STOPPED, "stopped");
 }
 
-/* What is written from now on belongs to `source`, which is not before the one it belonged to. */
+/* What is written from now on belongs to `source`, which is not before the last one written. */
 static void enter_source(builder *b, const document_source *source)
 {
     if (b->written == source) return;
@@ -180,7 +181,7 @@ static bool has_answer(const piece_ids *p)
     return has;
 }
 
-/* Of two answers that are the same none is better. */
+/* A preference between two equal answers teaches nothing. */
 static bool has_lesson(const piece *p)
 {
     const piece_ids *a = &p->own, *b = &p->rejected;
@@ -273,7 +274,7 @@ static void free_ids(piece_ids *p)
     free(p->learnt);
 }
 
-/* Encodes and writes what is in the batch, and empties it. */
+/* Encodes, writes and empties the batch. */
 static dsmoe_status flush(builder *b, dsmoe_error *error)
 {
     if (b->n_pieces == 0) return DSMOE_OK;
@@ -315,7 +316,7 @@ static dsmoe_status add_text(builder *b, const document *d, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* The form of conversations matters once there is one that needs it. */
+/* Finds the form of conversations when the first one needs it. */
 static dsmoe_status find_form(builder *b, const document *d, dsmoe_error *error)
 {
     dsmoe_error why;
@@ -336,7 +337,7 @@ static dsmoe_status add_conversation(builder *b, const document *d, dsmoe_error 
     if (!copy)
         return status_fail(error, DSMOE_ERROR_MEMORY, "%s: line %zu: out of memory",
                            b->source->path, d->line);
-    /* It has memory of its own, but counts as much as its text. */
+    /* A conversation has memory of its own, but counts as its text. */
     b->text_length += d->length < b->text_capacity ? d->length : b->text_capacity;
     b->pieces[b->n_pieces++] =
         (piece){.length = d->length, .source = b->source, .conversation = copy, .line = d->line};
@@ -348,7 +349,7 @@ static dsmoe_status add_shard(builder *b, const document *d, dsmoe_error *error)
     enum { AT_ONCE = 1 << 10, BETWEEN_REPORTS = 1 << 24 };
     int32_t tokens[AT_ONCE];
     token_shard shard = {.tokens = d->tokens, .n_tokens = d->n_tokens, .token_size = d->token_size};
-    STATUS_TRY(flush(b, error)); /* texts that come before it */
+    STATUS_TRY(flush(b, error)); /* first the texts before it */
     enter_source(b, b->source);
     for (size_t begin = 0; begin < d->n_tokens; begin += AT_ONCE) {
         size_t n = d->n_tokens - begin < AT_ONCE ? d->n_tokens - begin : AT_ONCE;
@@ -362,7 +363,7 @@ static dsmoe_status add_shard(builder *b, const document *d, dsmoe_error *error)
     return report(b, error);
 }
 
-/* Preferences have a loss of their own. */
+/* Preferences have a loss of their own, so they cannot be mixed with other data. */
 static dsmoe_status check_company(builder *b, const document *d, dsmoe_error *error)
 {
     bool is_pair = d->conversation && d->conversation->n_chosen;
@@ -372,7 +373,7 @@ static dsmoe_status check_company(builder *b, const document *d, dsmoe_error *er
     if (d->line) snprintf(line, sizeof line, "line %zu: ", d->line);
     return status_fail(error, DSMOE_ERROR_FORMAT,
                        "%s: %s%s: preferences cannot be mixed with other data", b->source->path,
-                       line, is_pair ? "a preference among other data" : "no preference");
+                       line, is_pair ? "a preference among other data" : "not a preference");
 }
 
 static dsmoe_status add_document(void *context, const document *d, dsmoe_error *error)
@@ -395,7 +396,7 @@ static double total_size(const document_list *list)
     return total;
 }
 
-/* ---- what it depends on -------------------------------------------------------------------- */
+/* ---- the key ------------------------------------------------------------------------------- */
 
 static dsmoe_status hash_source(const data_build_options *o, const document_source *source,
                                 double done, double total, hash_state *h, dsmoe_error *error)
@@ -417,11 +418,11 @@ static dsmoe_status hash_source(const data_build_options *o, const document_sour
     return status;
 }
 
-/* What a key is made of beside the options. */
+/* What a key is made of besides the options. */
 typedef struct key_parts {
     hash_kind hashed;
     uint64_t form;
-    bool conversations; /* the rules that know of them */
+    bool conversations; /* whether the rules know conversations */
     char *const *kinds; /* names of the kinds of text, as many as the list has */
 } key_parts;
 
@@ -434,7 +435,7 @@ static bool has_lines(const document_list *list)
     return has;
 }
 
-/* "" if there is none, in which case a conversation that needs it will say why. */
+/* "" if there is no form; the first conversation that needs one will then fail with the reason. */
 static const char *form_name(const data_build_options *o)
 {
     const dsmoe_chat_form *form;
@@ -442,7 +443,7 @@ static const char *form_name(const data_build_options *o)
     return dsmoe_chat_form_name(form);
 }
 
-/* The key, while the progress stands at `done` of `total`. */
+/* Computes the key; the progress shows `done` of `total` meanwhile. */
 static dsmoe_status make_key(const data_build_options *options, key_parts parts, double done,
                              double total, uint64_t *key, dsmoe_error *error)
 {
@@ -502,15 +503,15 @@ dsmoe_status data_build_find_text(const data_build_options *options, const data_
     if (list->n_kinds != cache->n_kinds) return DSMOE_OK;
     for (int i = 0; i < 3 && !*found; i++) {
         uint64_t key;
-        if (i == 0 && same_kinds) continue;       /* that was the first thing to try, */
-        if (i == 1 && !has_lines(list)) continue; /* and this is the same */
+        if (i == 0 && same_kinds) continue;       /* the caller has tried that */
+        if (i == 1 && !has_lines(list)) continue; /* the same as rule 0 */
         STATUS_TRY(make_key(options, rules[i], 0, total_size(list), &key, error));
         *found = key == cache->key;
     }
     return DSMOE_OK;
 }
 
-/* Whether the files are still those that the key was made from. Reading them again is quick beside
+/* Whether the files are still those that the key was made from. Reading them again is fast compared with
  * encoding them. */
 static dsmoe_status check_unchanged(const data_build_options *options, uint64_t key,
                                     dsmoe_error *error)
@@ -526,7 +527,7 @@ static dsmoe_status check_unchanged(const data_build_options *options, uint64_t 
         options->list->n_sources > 1 ? " or another of the files" : "");
 }
 
-/* ---- all of them --------------------------------------------------------------------------- */
+/* ---- all documents ------------------------------------------------------------------------- */
 
 static dsmoe_status build_part(builder *b, const document_split *split, document_part part,
                                dsmoe_error *error)
@@ -564,11 +565,11 @@ static dsmoe_status build_all(builder *b, dsmoe_error *error)
     if (b->writer.n_tokens == 0)
         return status_fail(error, DSMOE_ERROR_FORMAT, "%s%s: no token in it; give files with text",
                            o->list->sources[0].path, o->list->n_sources > 1 ? " and others" : "");
-    b->done = b->total; /* blank lines and what surrounds the texts of JSON lines included */
+    b->done = b->total; /* this also counts blank lines and what surrounds texts in JSON lines */
     return report(b, error);
 }
 
-/* Those of a batch that were not written, as something failed before. */
+/* Frees conversations of a batch that were not written because something failed before. */
 static void drop_pieces(builder *b)
 {
     for (size_t i = 0; i < b->n_pieces; i++) free(b->pieces[i].conversation);

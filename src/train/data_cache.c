@@ -1,12 +1,12 @@
 /* data_cache.c - tokens of all documents in one file.
  *
  *   header   1024 bytes: the public fields, zeros up to OWN_FIELDS, the fields below as 64-bit numbers,
- *            zeros, and in the last eight bytes the hash of all that lies before them
+ *            zeros, and in the last eight bytes the hash of everything before them
  *   tokens   2 or 4 bytes each
- *   list     n_ranges × (end, kind) as 32-bit numbers; n_documents × (end, what) and a bit for each token, if there
- *            are conversations; then n_kinds names with a NUL after each
+ *   list     n_ranges × (end, kind) as 32-bit numbers; n_documents × (end, what) and a bit for each
+ *            token, if there are conversations; then n_kinds names with a NUL after each
  *
- * Files with an older signature have the old hashes (base/hash_old.h), and are read as well. */
+ * Files with an older signature have the old hashes (base/hash_old.h), and can be read as well. */
 #include "train/data_cache.h"
 
 #include <stdlib.h>
@@ -14,9 +14,9 @@
 
 enum { OWN_FIELDS = 64, HEADER_HASHED = TOKEN_SHARD_HEADER_SIZE - 8 };
 
-static const uint64_t signature = 0x34617461442d4d44u;     /* "DM-Data4" as bytes */
-static const uint64_t signature_old = 0x32617461442d4d44u; /* text alone: the last three fields */
-static const uint64_t signature_old_more = 0x33617461442d4d44u; /* are 0; and with any of them */
+static const uint64_t signature = 0x34617461442d4d44u;          /* "DM-Data4" as bytes */
+static const uint64_t signature_old = 0x32617461442d4d44u;      /* the last three fields are 0 */
+static const uint64_t signature_old_more = 0x33617461442d4d44u; /* one of them is not 0 */
 
 enum {
     FIELD_SIGNATURE,
@@ -31,13 +31,13 @@ enum {
     FIELD_LIST_SIZE,
     FIELD_TOKEN_HASH,
     FIELD_LIST_HASH,
-    FIELD_CUTS, /* documents */
+    FIELD_CUTS, /* number of documents */
     FIELD_HAS_EVAL,
     FIELD_UNANSWERED,
     N_FIELDS,
 };
 
-/* Bytes of a bit for each token. */
+/* Bytes that hold one bit for each token. */
 static size_t learnt_size(size_t n_tokens) { return n_tokens / 8 + 1; }
 
 /* ---- reading ------------------------------------------------------------------------------- */
@@ -96,7 +96,7 @@ static bool read_ranges(data_cache *cache, const unsigned char *list, size_t n_r
     return before == cache->tokens.n_tokens;
 }
 
-/* Preferences have both halves, and nothing beside them. */
+/* Whether preferences have both halves, and there are no other documents with them. */
 static bool has_whole_pairs(const data_cache *cache)
 {
     const data_document *d = cache->documents;
@@ -110,7 +110,7 @@ static bool has_whole_pairs(const data_cache *cache)
     return n_halves == 0 || (n_halves == n && n % 2 == 0);
 }
 
-/* Documents and what is to be learnt; one of them ends where what is held out begins. */
+/* Reads the documents and which tokens are to be learnt. One document must end where held-out data begins. */
 static bool read_documents(data_cache *cache, const unsigned char *list, size_t n)
 {
     if (n == 0) return true;
@@ -146,7 +146,8 @@ static bool read_kinds(data_cache *cache, const unsigned char *names, size_t siz
 
 static bool read_list(data_cache *cache, size_t file_size, const uint64_t fields[N_FIELDS])
 {
-    /* No product below can overflow: tokens are fewer than 2^31, and ranges and documents are no more. */
+    /* No product below can overflow: there are fewer than 2^31 tokens, and no more ranges or documents
+     * than tokens. */
     const token_shard *tokens = &cache->tokens;
     size_t token_bytes = tokens->n_tokens * (size_t)tokens->token_size;
     size_t rest = file_size - TOKEN_SHARD_HEADER_SIZE; /* tokens and list */
@@ -236,7 +237,7 @@ dsmoe_status data_cache_create(data_cache_writer *w, const char *path, int64_t v
     STATUS_TRY(partial_file_create(&w->file, path, error));
     w->waiting = malloc(DATA_CACHE_WAITING * sizeof *w->waiting);
     w->packed = malloc(DATA_CACHE_WAITING * (size_t)w->token_size);
-    /* The header's place; what it says is known at the end. Until then it is not a header. */
+    /* Zeros in place of the header, whose values are known at the end. They are not a valid header. */
     static const unsigned char zeros[TOKEN_SHARD_HEADER_SIZE];
     dsmoe_status status = w->waiting && w->packed
                               ? partial_file_write(&w->file, zeros, sizeof zeros, error)
@@ -254,7 +255,7 @@ static dsmoe_status write_waiting(data_cache_writer *w, dsmoe_error *error)
     return partial_file_write(&w->file, w->packed, size, error);
 }
 
-/* The last range goes on, or a new one begins. */
+/* Extends the last range, or begins a new one. */
 static dsmoe_status extend_range(data_cache_writer *w, int kind, dsmoe_error *error)
 {
     if (w->n_ranges > 0 && w->ranges[w->n_ranges - 1].kind == (uint32_t)kind) {
@@ -309,7 +310,7 @@ static dsmoe_status end_document(data_cache_writer *w, data_what what, dsmoe_err
     return DSMOE_OK;
 }
 
-/* Room for the bits of all tokens so far, those of texts being set. */
+/* Makes room for the bits of all tokens so far; new bits are set, as texts need them. */
 static dsmoe_status extend_learnt(data_cache_writer *w, dsmoe_error *error)
 {
     size_t needed = learnt_size(w->n_tokens), capacity = w->learnt_capacity;
@@ -343,7 +344,7 @@ dsmoe_status data_cache_append_conversation(data_cache_writer *w, data_what what
     return end_document(w, what, error);
 }
 
-/* The last bits belong to no token. */
+/* The bits after those of the last token are cleared. */
 static dsmoe_status write_documents(data_cache_writer *w, hash_state *hash, size_t *size,
                                     dsmoe_error *error)
 {
@@ -360,7 +361,7 @@ static dsmoe_status write_documents(data_cache_writer *w, hash_state *hash, size
 
 /* ---- the end ----------------------------------------------------------------------------------- */
 
-/* The list after the tokens; its hash and size go into the fields. */
+/* Writes the list after the tokens, and puts its hash and size into the fields. */
 static dsmoe_status write_list(data_cache_writer *w, char *const *kinds, int n_kinds,
                                uint64_t fields[N_FIELDS], dsmoe_error *error)
 {

@@ -1,4 +1,4 @@
-/* data_packed.c - documents of a cache as sequences. */
+/* data_packed.c - packs documents of a cache into sequences. */
 #include "train/data_packed.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static dsmoe_status no_memory(const data_cache *cache, dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", cache->path);
 }
 
-/* The targets of n tokens are those after the first one. */
+/* How many targets n tokens have; the target of a token is the one after it. */
 static uint32_t count_range(const data_cache *cache, uint32_t begin, uint32_t n)
 {
     uint32_t count = 0;
@@ -58,7 +58,7 @@ static dsmoe_status add_text(builder *b, uint32_t begin, uint32_t end, dsmoe_err
     return DSMOE_OK;
 }
 
-/* What is left of one that is cut may have nothing to learn. */
+/* A conversation that is cut may have nothing left to learn; it is dropped. */
 static dsmoe_status add_conversation(builder *b, uint32_t begin, uint32_t end, dsmoe_error *error)
 {
     uint32_t length = (uint32_t)b->options->length;
@@ -73,7 +73,7 @@ static dsmoe_status add_conversation(builder *b, uint32_t begin, uint32_t end, d
     return item.n > 0 ? add_item(b, item, error) : DSMOE_OK;
 }
 
-/* Whether room is left for both halves: the longer one gives way first. False if one would be left without an answer. */
+/* Cuts the longer half first, so that both fit. False if a half would be left without an answer. */
 static bool fit_pair(const builder *b, data_item *item)
 {
     uint32_t length = (uint32_t)b->options->length, half = length / 2;
@@ -116,7 +116,7 @@ static dsmoe_status add_document(builder *b, const data_document *d, uint32_t be
                                     .other_begin = d->end,
                                     .other_n = d[1].end - d->end - 1},
                         error);
-    case DATA_REJECTED: break; /* came with what was chosen */
+    case DATA_REJECTED: break; /* added with the chosen one */
     }
     return DSMOE_OK;
 }
@@ -183,7 +183,7 @@ void data_packed_free(data_packed *packed)
     *packed = (data_packed){0};
 }
 
-/* Some tokens and what follows them, from a place of the sequence on; returns the place after. */
+/* Reads some tokens and the tokens after them, into the arrays from `place`; returns the next place. */
 static int64_t read_range(const data_packed *p, uint32_t begin, uint32_t n, int64_t place,
                           int32_t *tokens, int32_t *targets, int32_t *positions)
 {

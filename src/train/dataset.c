@@ -1,13 +1,13 @@
-/* dataset.c - data to train on: two rows of tokens, to learn from and held out, each cut into sequences
- * of equal length.
+/* dataset.c - data to train on: a row of training tokens and a row of held-out tokens, each cut into
+ * sequences of equal length.
  *
- * With sequences of L tokens, window i of a row holds its tokens i·L … i·L + L: the first L are the
- * inputs, the last L the targets, so that a border token is a target of one window and an input of the
- * next. Every epoch takes the windows to learn from in a random order of its own; those held out have a
- * fixed random order, so that the first few are of all kinds of text.
+ * With sequences of L tokens, window i of a row holds its tokens i·L … i·L + L: the first L are the inputs
+ * and the last L the targets, so a border token is a target of one window and an input of the next. Every
+ * epoch takes the training windows in its own random order. Held-out windows have one fixed random order, so
+ * that the first few are of all kinds of text.
  *
- * Where there are conversations, sequences are made of whole documents instead (data_packed.h); those held out have
- * one each. */
+ * If there are conversations, sequences are made of whole documents instead (data_packed.h); a held-out
+ * sequence has one document. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ struct dsmoe_dataset {
     dsmoe_dataset_info info;
     dsmoe_data_files files;
     uint64_t seed;
-    data_packed train, held_out; /* where there are conversations */
+    data_packed train, held_out; /* if there are conversations */
 };
 
 /* ---- opening ------------------------------------------------------------------------------- */
@@ -73,7 +73,7 @@ static uint64_t hash_tokens(const data_cache *cache, hash_kind kind)
     return hash_bytes_as(kind, tokens->tokens, tokens->n_tokens * (size_t)tokens->token_size, 0);
 }
 
-/* A number for the tokens and the way they are cut. */
+/* A hash of the tokens and the way they are cut. */
 static uint64_t hash_of(const data_cache *cache, const dsmoe_dataset_options *o, hash_kind kind)
 {
     const uint64_t parts[] = {hash_tokens(cache, kind), (uint64_t)cache->tokens.n_tokens,
@@ -89,7 +89,8 @@ static uint64_t hash_of(const data_cache *cache, const dsmoe_dataset_options *o,
     return hash_end(&h);
 }
 
-/* An earlier version may have begun the run, and the cache may have been made before or since. */
+/* An earlier version may have begun the run, and the cache may be older or newer than that, so both hashes
+ * are tried. */
 static bool is_expected(const data_cache *cache, const dsmoe_dataset_options *o)
 {
     return o->expected_hash && (hash_of(cache, o, HASH_XXH64) == o->expected_hash ||
@@ -102,7 +103,7 @@ static bool is_made_from(const data_cache *cache, uint64_t key, const dsmoe_data
            cache->held_out == o->held_out && cache->has_eval == (o->n_eval_paths > 0);
 }
 
-/* The cache file for the documents of a list: the one that is there, or a new one. */
+/* Opens the cache file for the documents of a list: the existing one, or a new one. */
 static dsmoe_status open_for_text(dsmoe_dataset *d, const dsmoe_dataset_options *o,
                                   const data_build_options *build, const char *path,
                                   dsmoe_error *error)
@@ -135,7 +136,7 @@ static dsmoe_status open_for_text(dsmoe_dataset *d, const dsmoe_dataset_options 
         path);
 }
 
-/* The cache file without the documents it was made from. */
+/* Opens the cache file without the documents it was made from. */
 static dsmoe_status open_alone(dsmoe_dataset *d, const dsmoe_dataset_options *o, const char *path,
                                dsmoe_error *error)
 {
@@ -161,13 +162,13 @@ static dsmoe_status open_cache(dsmoe_dataset *d, const dsmoe_dataset_options *o,
     return status;
 }
 
-/* So many windows fit into a row. */
+/* How many windows fit into a row. */
 static int64_t count_windows(int64_t n_tokens, int64_t length)
 {
     return n_tokens > 0 ? (n_tokens - 1) / length : 0;
 }
 
-/* Sequences of documents that share them. */
+/* Packs documents into sequences. */
 static dsmoe_status pack(dsmoe_dataset *d, const dsmoe_dataset_options *o, dsmoe_error *error)
 {
     dsmoe_dataset_info *info = &d->info;
@@ -197,7 +198,7 @@ static dsmoe_status pack(dsmoe_dataset *d, const dsmoe_dataset_options *o, dsmoe
                        info->n_dropped > 0 ? ": they are too long; use longer sequences" : "");
 }
 
-/* How many sequences there are, and how many of them are held out. */
+/* Finds how many sequences there are, and how many of them are held out. */
 static dsmoe_status cut(dsmoe_dataset *d, const dsmoe_dataset_options *o, dsmoe_error *error)
 {
     dsmoe_dataset_info *info = &d->info;
@@ -216,8 +217,8 @@ static dsmoe_status cut(dsmoe_dataset *d, const dsmoe_dataset_options *o, dsmoe_
     if (o->expected_hash && !is_of_run)
         return status_fail(
             error, DSMOE_ERROR_FORMAT,
-            "%s: the data have changed since this run began, or an older version of dsmoe, which "
-            "held out other text, began it: restore them",
+            "%s: the data have changed since this run began, or it was begun with an older version "
+            "of dsmoe, which held out other text: restore the data",
             o->n_paths > 0 ? o->paths[0] : d->cache.path);
     if (d->cache.documents) return pack(d, o, error);
     if (info->n_train < 1)
@@ -297,7 +298,7 @@ void dsmoe_dataset_free(dsmoe_dataset *dataset)
     free(dataset);
 }
 
-/* ---- what there is ------------------------------------------------------------------------- */
+/* ---- information --------------------------------------------------------------------------- */
 
 dsmoe_dataset_info dsmoe_dataset_get_info(const dsmoe_dataset *dataset) { return dataset->info; }
 
@@ -313,7 +314,7 @@ const char *dsmoe_dataset_kind_name(const dsmoe_dataset *dataset, int kind)
 
 /* ---- sequences ----------------------------------------------------------------------------- */
 
-/* The window that begins with that token. */
+/* Reads the window that begins with token number `begin`. */
 static void read_window(const dsmoe_dataset *d, int64_t begin, int32_t *tokens, int32_t *targets,
                         int32_t *positions)
 {
@@ -327,7 +328,7 @@ static void read_window(const dsmoe_dataset *d, int64_t begin, int32_t *tokens, 
     }
 }
 
-/* Which of the sequences to learn from comes at a place of the endless row. */
+/* Which training sequence is at a place of the endless row of epochs. */
 static int64_t find_sequence(const dsmoe_dataset *d, int64_t place)
 {
     int64_t n = d->info.n_train;
@@ -370,7 +371,7 @@ void dsmoe_dataset_count(const dsmoe_dataset *dataset, int64_t first, int64_t n,
     }
 }
 
-/* Which of the held-out sequences comes at a place; the halves of a preference stay together. */
+/* Which held-out sequence is at a place; the halves of a preference stay together. */
 static int64_t find_held_out(const dsmoe_dataset *d, int64_t place)
 {
     int64_t n = d->info.n_held_out;

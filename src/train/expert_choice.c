@@ -40,7 +40,7 @@ double dsmoe_expert_share_default(dsmoe_expert_score score)
     return score == DSMOE_EXPERT_SCORE_TOKEN ? 0.2 : 0.1;
 }
 
-/* The best of a layer that is not taken yet. */
+/* The best expert of a layer that is not taken yet. */
 static int64_t best_left(const double *scores, const unsigned char *chosen, int64_t n)
 {
     int64_t best = -1;
@@ -60,7 +60,7 @@ void dsmoe_experts_choose(const dsmoe_config *c, const double *scores, double sh
         unsigned char *taken = chosen + layer * n;
         double sum = 0.0;
         for (int64_t best; sum < share && (best = best_left(of_layer, taken, n)) >= 0;) {
-            if (of_layer[best] <= 0.0) break; /* the others have none */
+            if (of_layer[best] <= 0.0) break; /* the other experts are unused */
             taken[best] = 1;
             sum += of_layer[best];
         }
@@ -117,7 +117,7 @@ static dsmoe_status read_member(void *context, const char *key, const json_node 
     }
     bool is_other = !strcmp(key, "shared_experts") || !strcmp(key, "non_expert_modules");
     if (!is_other || json_node_kind(value) != JSON_KIND_BOOL || !json_node_bool(value))
-        return DSMOE_OK; /* what else such files have says nothing about experts */
+        return DSMOE_OK; /* other members do not concern experts */
     return status_fail(error, DSMOE_ERROR_FORMAT,
                        "%s: \"%s\" is true, but only routed experts can be trained in this way",
                        f->source, key);

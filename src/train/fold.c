@@ -1,4 +1,4 @@
-/* fold.c - gradients of units on their way into that of the step. */
+/* fold.c - adds the gradients of units to the gradient of the step. */
 #include "train/fold.h"
 
 #include <stdlib.h>
@@ -10,11 +10,11 @@
 #include "train/tuning.h"
 #include "train/units.h"
 
-enum { STRETCH = 16 << 10 }; /* numbers of a task: they stay in the cache over all units */
+enum { STRETCH = 16 << 10 }; /* numbers of a task: few enough to stay in the cache for all units */
 
 /* ---- memory ------------------------------------------------------------------------------------ */
 
-/* While one section travels, the next one is computed. */
+/* With several ranks, one section is sent while the next one is computed. */
 static int64_t n_turns(const dsmoe_trainer *t) { return t->options.peers ? 2 : 1; }
 
 static dsmoe_status make_set(const dsmoe_trainer *t, gradient_set *set)
@@ -48,14 +48,14 @@ size_t fold_size(const dsmoe_trainer *t)
     return (size_t)(t->shares.sections[0].n + n_others(t) + n_partials(t)) * sizeof(float);
 }
 
-/* The unit's gradient of a section, as backward writes it. */
+/* The unit's gradient of a section, where backward writes it. */
 static float *unit_gradient(const dsmoe_trainer *t, int64_t index)
 {
     const fold *f = &t->fold;
     return index == 0 ? f->first : f->others + index % n_turns(t) * t->shares.n_most;
 }
 
-/* ---- where backward writes ----------------------------------------------------------------------- */
+/* ---- places of gradients ------------------------------------------------------------------------- */
 
 typedef struct slot_walk {
     const dsmoe_trainer *trainer;
@@ -69,7 +69,7 @@ static float *slot_of(const void *context, const parameter *p)
     const dsmoe_trainer *t = walk->trainer;
     if (p->begin < 0) return NULL;
     chunk c = shares_chunk(t, p->first_chunk);
-    bool is_whole = p->expert >= 0 && trainer_divides_experts(t); /* its owner folds it by itself */
+    bool is_whole = p->expert >= 0 && trainer_divides_experts(t); /* its owner folds it alone */
     if (walk->direct || is_whole) return c.own < 0 ? NULL : t->gradients + c.own;
     return unit_gradient(t, p->section) + (p->begin - t->shares.sections[p->section].begin);
 }
@@ -181,7 +181,7 @@ static void add_task(void *context, int64_t task, int thread)
     }
 }
 
-/* All ranks' gradients of the part of a section that this rank owns are here. */
+/* Adds all ranks' gradients of this rank's part of a section, once they are here. */
 static void add_up(dsmoe_trainer *t, int64_t index)
 {
     const section *s = &t->shares.sections[index];
@@ -193,7 +193,7 @@ static void add_up(dsmoe_trainer *t, int64_t index)
     threads_for(t->options.n_threads, moe_parts(job.n, STRETCH), add_task, &job);
 }
 
-/* ---- travelling ------------------------------------------------------------------------------------ */
+/* ---- exchange -------------------------------------------------------------------------------------- */
 
 static dsmoe_status begin_exchange(dsmoe_trainer *t, int64_t index, dsmoe_error *error)
 {
@@ -231,10 +231,10 @@ void fold_begin(dsmoe_trainer *t)
     t->low.gradients = f->into->low;
 }
 
-/* Adding up takes a machine alone some time too. */
+/* Adding up takes time on a single machine too. */
 static void count_time(dsmoe_trainer *t, double start)
 {
-    timed_peers_take(&t->timed); /* is in it */
+    timed_peers_take(&t->timed); /* these seconds are part of the time below */
     *(t->options.peers ? &t->times.sending : &t->times.rest) += clock_seconds() - start;
 }
 
@@ -244,7 +244,7 @@ dsmoe_status fold_section(dsmoe_trainer *t, int64_t index, dsmoe_error *error)
     double start = trainer_start_lap(t);
     dsmoe_status status = end_exchange(t, error);
     if (status == DSMOE_OK && t->options.peers) status = begin_exchange(t, index, error);
-    if (status == DSMOE_OK && trainer_divides_experts(t)) /* whose rows travel next */
+    if (status == DSMOE_OK && trainer_divides_experts(t)) /* their rows are sent next */
         status = end_exchange(t, error);
     if (!t->options.peers) add_up(t, index);
     count_time(t, start);

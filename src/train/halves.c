@@ -1,4 +1,4 @@
-/* halves.c - pieces of memory into a store and back, in tasks of some numbers each. */
+/* halves.c - copies pieces of memory into a store and back, in tasks of some numbers each. */
 #include "train/halves.h"
 
 #include <string.h>
@@ -6,8 +6,8 @@
 #include "base/threads.h"
 
 enum {
-    PART = 16 << 10, /* numbers of a task, */
-    NEAR = 512,      /* and those that are rounded at once */
+    PART = 16 << 10, /* numbers of a task */
+    NEAR = 512,      /* numbers that are rounded at a time */
 };
 
 typedef struct halves_job {
@@ -32,7 +32,7 @@ size_t halves_size(const kept_piece pieces[KEPT_PIECES])
     return sum;
 }
 
-/* Infinity would spoil the sums of all tokens. What is not a number stays none. */
+/* Infinity would spoil the sums of all tokens. NaN stays NaN. */
 static void clamp(int64_t n, const float *from, float *to)
 {
     const float most = 65504.0f;
@@ -42,7 +42,7 @@ static void clamp(int64_t n, const float *from, float *to)
     }
 }
 
-/* n numbers, which the store has as halves; without one they are rounded in place. */
+/* Rounds n numbers into the store; without a store, in place. */
 static void keep_rounded(const kernels *kn, int64_t n, float *numbers, uint16_t *store)
 {
     for (int64_t i = 0; i < n; i += NEAR) {

@@ -1,4 +1,4 @@
-/* head.c - logits = x·Wᵀ, loss = Σ log Σ e^logit - logit of the target, and back. */
+/* head.c - logits = x·Wᵀ, loss = Σ log Σ e^logit - logit of the target, and backward. */
 #include "train/head.h"
 
 #include <math.h>
@@ -10,19 +10,19 @@
 #include "train/linear_backward.h"
 
 enum {
-    MOST_LOGITS = 16 << 20, /* numbers; */
+    MOST_LOGITS = 16 << 20, /* numbers of a stretch */
     MOST_ROWS = 2 * GEMM_ROWS,
 };
 
 typedef struct head_space {
     thread_scratch *threads;
-    int32_t *tokens; /* [stretch] those with a target, of the stretch at hand, */
-    float *x;        /* [stretch, hidden_size] their rows of x, */
-    float *logits;   /* [stretch, vocab_size] and logits; their gradient takes their place */
+    int32_t *tokens; /* [stretch] tokens of this stretch that have a target */
+    float *x;        /* [stretch, hidden_size] their rows of x */
+    float *logits;   /* [stretch, vocab_size] their logits, replaced by the gradient */
     double *losses;  /* [n_tokens] */
 } head_space;
 
-/* Tokens of a stretch: equal ones that need few logits, but enough rows for a product. */
+/* Tokens of a stretch. Stretches are about equal, with few logits but enough rows for a product. */
 static int64_t stretch_of(const head_job *job)
 {
     int64_t most = MOST_LOGITS / job->vocab_size;
@@ -56,12 +56,12 @@ typedef struct row_job {
     const head_job *head;
     head_space space;
     const int32_t *targets;
-    int64_t first, n_rows; /* of the stretch: its first token, and how many have a target */
-    float share;           /* of one target in the mean */
-    bool is_back;          /* the gradient is wanted */
+    int64_t first, n_rows; /* the stretch's first token, and its tokens with a target */
+    float share;           /* factor of one target in the mean */
+    bool is_back;          /* whether the gradient is wanted */
 } row_job;
 
-/* Logits of one token become their gradient: (softmax - one at the target) · share. */
+/* Replaces the logits of one token by their gradient: (softmax - one at the target) · share. */
 static void row_task(void *context, int64_t row, int thread)
 {
     (void)thread;
@@ -79,8 +79,8 @@ static void row_task(void *context, int64_t row, int thread)
     logits[target] -= share;
 }
 
-/* Tokens without a target, such as those of a prompt or padding, have no loss and no gradient: only the others are
- * computed with. */
+/* Gathers the rows of tokens with a target. Other tokens, such as prompts or padding, have no loss and no
+ * gradient, so nothing is computed for them. */
 static void gather_rows(row_job *j, const float *x, int64_t first, int64_t n)
 {
     int64_t hidden = j->head->hidden_size;
@@ -95,7 +95,7 @@ static void gather_rows(row_job *j, const float *x, int64_t first, int64_t n)
     }
 }
 
-/* Logits of a stretch, and what becomes of them. */
+/* Computes the logits of a stretch, then losses and gradients from them. */
 static void run_rows(row_job *j, const float *x, int64_t first, int64_t n)
 {
     const head_job *job = j->head;
@@ -128,7 +128,7 @@ const double *head_losses(const head_job *job, const float *x, const int32_t *ta
     return rows_of.space.losses;
 }
 
-/* Rows of dx, one after the other, go to their tokens, the last one first. */
+/* Moves the rows of dx to the places of their tokens, the last one first. */
 static void spread_rows(const row_job *j, int64_t n, float *dx)
 {
     int64_t hidden = j->head->hidden_size, row = j->n_rows;
@@ -140,7 +140,8 @@ static void spread_rows(const row_job *j, int64_t n, float *dx)
             memset(dx + i * hidden, 0, size);
 }
 
-/* The way back of a stretch whose logits have become their gradient. `is_first`: of those that have one. */
+/* Backward for a stretch whose logits were replaced by their gradient. `is_first`: no earlier stretch had
+ * a target. */
 static void run_back(const row_job *j, int64_t n, bool is_first, float *dx, float *d_weight)
 {
     const head_job *job = j->head;

@@ -1,7 +1,7 @@
 /* held_out.c - how well a model predicts the sequences that it was not trained on.
  *
- * Sequences go through the model several at a time, always in the same groups, and their losses are
- * added up in the order of the tokens: the result is the same for any number of threads. */
+ * Several sequences go through the model at a time, always in the same groups, and their losses are added
+ * up in the order of the tokens. So the result is the same for any number of threads. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,27 +9,28 @@
 #include "base/checked.h"
 #include "base/status.h"
 
-enum { GROUP = 8, BATCH_MAX = 2048 }; /* sequences that are read, tokens that go together */
+enum { GROUP = 8, BATCH_MAX = 2048 }; /* sequences read at a time, tokens computed at a time */
 
 typedef struct evaluation {
     const dsmoe_model *model;
     const dsmoe_dataset *dataset;
     const dsmoe_held_out_options *options;
-    int64_t n, length; /* sequences, and tokens of one */
-    int64_t first;     /* sequence of the group at work */
+    int64_t n, length; /* number of sequences, and tokens of each */
+    int64_t first;     /* first sequence of the current group */
     dsmoe_engine *engine;
     struct member {
         const struct evaluation *of;
-        int64_t number; /* in the group */
+        int64_t number; /* its place in the group */
         dsmoe_sequence *sequence;
     } members[GROUP];
     int32_t *tokens, *targets, *positions; /* [GROUP, length] */
     float *losses;                         /* [GROUP, length] */
     double sum;
-    int64_t n_targets; /* that it is of */
+    int64_t n_targets; /* how many targets the sum has */
 } evaluation;
 
-/* The engine counts tokens from a sequence's beginning, the caller from that of the first one. */
+/* The engine counts tokens from the beginning of a sequence, the caller from the beginning of the first
+ * sequence. */
 static void pass_on(void *context, int64_t layer, int64_t position, int64_t n_tokens,
                     const dsmoe_routing *routing)
 {
@@ -39,12 +40,12 @@ static void pass_on(void *context, int64_t layer, int64_t position, int64_t n_to
     e->options->watch(e->options->context, layer, first, n_tokens, routing);
 }
 
-/* An engine with as many sequences as a group has. */
+/* Creates an engine with n_group sequences. */
 static dsmoe_status open_engine(evaluation *e, int64_t n_group, int64_t n_tokens,
                                 dsmoe_error *error)
 {
     const dsmoe_engine_options options = {
-        .same_bits = true, /* whatever ranks the experts are divided over */
+        .same_bits = true, /* whichever ranks the experts are divided over */
         .n_ctx = e->length,
         .n_sequences = n_group,
         .n_batch = n_tokens < BATCH_MAX ? n_tokens : BATCH_MAX,
@@ -66,8 +67,8 @@ static dsmoe_status prepare(evaluation *e, dsmoe_error *error)
     size_t size;
     if (!checked_mul_i64(n_group, e->length, &n_tokens) ||
         !checked_mul_size((size_t)n_tokens, sizeof *e->tokens, &size))
-        return status_fail(error, DSMOE_ERROR_MEMORY, "sequences of %" PRId64 " tokens do not fit",
-                           e->length);
+        return status_fail(error, DSMOE_ERROR_MEMORY,
+                           "sequences of %" PRId64 " tokens do not fit into memory", e->length);
     e->tokens = malloc(size);
     e->targets = malloc(size);
     e->positions = malloc(size);
@@ -78,8 +79,9 @@ static dsmoe_status prepare(evaluation *e, dsmoe_error *error)
     return open_engine(e, n_group, n_tokens, error);
 }
 
-/* What sequence i of the group gives the engine: its tokens up to the padding, and logits from its first target on. A
- * token among these that has no target gets one, as the engine wants it, and a position that says not to count it. */
+/* The turn of sequence i of the group: its tokens up to the padding, with logits from its first target on.
+ * The engine needs a target for each of these, so a token without one gets target 0 and position -1, which
+ * means that it is not counted. */
 static dsmoe_turn make_turn(const evaluation *e, int64_t i)
 {
     int32_t *targets = e->targets + i * e->length, *positions = e->positions + i * e->length;

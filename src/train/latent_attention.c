@@ -1,10 +1,10 @@
-/* latent_attention.c - the way from x to queries, keys and values in DeepSeek-V2 and V3, and back:
+/* latent_attention.c - from x to queries, keys and values in DeepSeek-V2 and V3, and back:
  *
  *   q = q_proj(x), or q_b_proj(norm(q_a_proj(x)));  (latent | k_rope) = kv_a_proj(x)
- *   (k_nope | v) of each head = kv_b_proj(norm(latent));  k = (k_nope | k_rope), the latter the same in every head
+ *   (k_nope | v) of each head = kv_b_proj(norm(latent));  k = (k_nope | k_rope), k_rope in all heads
  *
- * The last rope numbers of a head are turned by their position, neighbours together. The norms are made again in
- * backward rather than kept. */
+ * The last rope numbers of a head are rotated by their position, in neighbouring pairs. The norms are
+ * computed again in backward rather than kept. */
 #include "train/latent_attention.h"
 
 #include <string.h>
@@ -49,7 +49,7 @@ typedef struct latent_job {
     float scale;
 } latent_job;
 
-/* Turns the queries of a token by its position, or their gradients back. */
+/* Rotates the queries of a token by its position, or their gradients back. */
 static void turn_queries(const latent_job *j, int64_t token, const float *cosines,
                          const float *sines)
 {
@@ -66,7 +66,7 @@ static void copy(float *to, const float *from, int64_t n)
     memcpy(to, from, (size_t)n * sizeof *to);
 }
 
-/* One token: what the products gave becomes heads. */
+/* For one token: makes q, k and v of the heads from the results of the products. */
 static void join_task(void *context, int64_t token, int thread)
 {
     (void)thread;
@@ -88,7 +88,8 @@ static void join_task(void *context, int64_t token, int thread)
     }
 }
 
-/* The same back: gradients of heads become those of the products. What all heads share has the sum of theirs. */
+/* The reverse: makes gradients of the products from those of the heads. The part that all heads share gets
+ * the sum of its gradients. */
 static void part_task(void *context, int64_t token, int thread)
 {
     (void)thread;
@@ -142,7 +143,7 @@ void latent_forward(const attention_batch *b, const layer_weights *w, const floa
 
 /* ---- backward ------------------------------------------------------------------------------ */
 
-/* y = W·norm(x): from dy to dx, and the gradients of both weights. */
+/* y = W·norm(x): from dy to dx and the gradients of both weights. */
 typedef struct norm_linear {
     const norm_rows *norm;
     const float *x, *norm_weight;
@@ -174,7 +175,7 @@ static linear_gradient gradient_of(matrix w, int64_t n_out, const float *dy, mat
     return (linear_gradient){w, n_out, dy, (float *)gradient.data, NULL};
 }
 
-/* matrix_from of a gradient that may have no place. */
+/* matrix_from for a gradient that may have no memory. */
 static matrix rows_after(matrix gradient, int64_t first)
 {
     return gradient.data ? matrix_from(gradient, first) : gradient;

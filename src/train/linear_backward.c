@@ -1,5 +1,5 @@
-/* linear_backward.c - products cut into tasks that write different outputs: rows and columns of dx, and rows of
- * the weights' gradients, whose sums over all tokens are never cut. */
+/* linear_backward.c - products cut into tasks that write different outputs: rows and columns of dx, and
+ * rows of the weights' gradients, whose sums over all tokens are never cut. */
 #include "train/linear_backward.h"
 
 #include <assert.h>
@@ -8,15 +8,15 @@
 #include "base/threads.h"
 
 enum {
-    MANY_OUT = 1024, /* from so many outputs on */
-    MANY_PART = 384, /* a task takes so many rows of the gradient, */
-    FEW_PART = 128,  /* and below so few, so that there is work for all threads */
-    ROWS_ALONE = 64, /* up to so many rows of dx one task takes, */
-    DX_PART = 1024,  /* and at most so many columns */
+    MANY_OUT = 1024, /* from this many outputs on, a layer is large */
+    MANY_PART = 384, /* rows of the gradient per task, for large layers */
+    FEW_PART = 128,  /* for others: fewer, so that all threads have work */
+    ROWS_ALONE = 64, /* up to this many rows of dx are one task's */
+    DX_PART = 1024,  /* columns of dx per task, at most */
 };
 
-/* Every block of rows packs the weights by itself. So where there are enough columns for all threads, rows are cut as
- * little as possible, otherwise into an even number of about equal blocks. */
+/* Every row range packs the weights again. So if there are enough columns for all threads, rows are cut as
+ * little as possible, otherwise into an even number of about equal ranges. */
 static int64_t row_blocks(const linear_backward_job *j)
 {
     if (j->n_in > DX_PART) return moe_parts(j->n_rows, GEMM_ROWS);
@@ -42,7 +42,7 @@ static int64_t part_of(const linear_gradient *l)
     return l->n_out >= MANY_OUT ? MANY_PART : FEW_PART;
 }
 
-/* Of the gradients of a layer. */
+/* Tasks for the gradients of a layer. */
 static int64_t n_parts(const linear_gradient *l)
 {
     return l->d_weight || l->d_bias ? moe_parts(l->n_out, part_of(l)) : 0;

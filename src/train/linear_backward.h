@@ -1,4 +1,4 @@
-/* linear_backward.h - backward of y = x·Wᵀ + b over several threads. */
+/* linear_backward.h - backward of y = x·Wᵀ + b, on several threads. */
 #ifndef DSMOE_TRAIN_LINEAR_BACKWARD_H
 #define DSMOE_TRAIN_LINEAR_BACKWARD_H
 
@@ -9,7 +9,7 @@ typedef struct linear_gradient {
     matrix weight; /* [n_out, n_in] of any type */
     int64_t n_out;
     const float *dy;          /* [n_rows, n_out] */
-    float *d_weight, *d_bias; /* NULL: it is not wanted, or there is no bias */
+    float *d_weight, *d_bias; /* NULL: not wanted, or no bias */
 } linear_gradient;
 
 typedef struct linear_backward_job {
@@ -21,8 +21,8 @@ typedef struct linear_backward_job {
     bool accumulate; /* gradients are added to, not written */
     thread_scratch *threads;
     int n_threads;
-    const low_rank_training *low_rank; /* NULL: nothing is adapted */
-    float *t;                          /* with that: linear_backward_floats */
+    const low_rank_training *low_rank; /* NULL: there are no low-rank additions */
+    float *t;                          /* if there are: linear_backward_floats */
 } linear_backward_job;
 
 enum { LINEAR_BACKWARD_MOST = 4 }; /* layers over the same input */
@@ -32,7 +32,8 @@ static inline int64_t linear_backward_floats(const low_rank_training *training, 
     return LINEAR_BACKWARD_MOST * low_rank_back_floats(training, n_rows);
 }
 
-/* dx = Σ dy·W; dW (+)= dyᵀ·x; db (+)= Σ_rows dy; and the same of low-rank additions, whose gradients are written */
+/* dx = Σ dy·W; dW (+)= dyᵀ·x; db (+)= Σ_rows dy. Also adds the part of low-rank additions to dx and writes
+ * their gradients. */
 void linear_backward(const linear_backward_job *job);
 
 #endif

@@ -1,5 +1,5 @@
-/* norm.c - RMS norms of many rows. The gradient of a norm's weight is a sum over all rows: each
- * stretch of rows has its own, and those are added in order, whichever thread made them. */
+/* norm.c - RMS norms of many rows. The gradient of a norm's weight is a sum over all rows. Each stretch of
+ * rows has its own sum, and these are added in order, whichever thread computed them. */
 #include "train/norm.h"
 
 #include <string.h>

@@ -9,7 +9,7 @@ typedef struct norm_rows {
     const kernels *kernels;
     int64_t n_rows, width;
     float eps;
-    float *parts; /* [stretches of rows, width] of a weight's gradient */
+    float *parts; /* [stretches of rows, width] parts of a weight's gradient */
     int n_threads;
 } norm_rows;
 

@@ -14,17 +14,17 @@ typedef struct walk {
     const outline *o;
     const outline_watch *watch;
     dsmoe_peers self; /* the rank's table */
-    bool is_there;    /* it has a unit in this wave */
-    int64_t first;    /* unit of the wave */
-    bool is_first;    /* wave of the step */
+    bool is_there;    /* whether it has a unit in this wave */
+    int64_t first;    /* first unit of the wave */
+    bool is_first;    /* whether it is the step's first wave */
     int64_t under_way;
     int64_t n_arrived;      /* sections whose weights are here */
-    bool is_arriving;       /* the next one's are on their way */
+    bool is_arriving;       /* the weights of the next one are being sent */
     size_t *send, *receive; /* [n_ranks] */
     dsmoe_error *error;
 } walk;
 
-/* ---- what is computed ---------------------------------------------------------------------------- */
+/* ---- computation --------------------------------------------------------------------------------- */
 
 static const dsmoe_config *config_of(const walk *k) { return &k->o->small->config; }
 
@@ -40,7 +40,7 @@ static dsmoe_status compute(const walk *k, outline_work work, double amount)
     return k->watch->compute(k->watch->context, work, amount, k->error);
 }
 
-/* `times` the multiply-adds of forward: 1 forward, 2 backward. */
+/* `times` the multiply-adds of forward: 1 for forward, 2 for backward. */
 static dsmoe_status attention(const walk *k, int64_t layer, double times)
 {
     const dsmoe_config *c = config_of(k);
@@ -54,7 +54,7 @@ static dsmoe_status attention(const walk *k, int64_t layer, double times)
     return compute(k, OUTLINE_ATTENTION, times * n_tokens(k) * flops);
 }
 
-/* FLOPs of a row of an expert with so many intermediate numbers. */
+/* FLOPs for one row of an expert with `width` intermediate numbers. */
 static double row_flops(const walk *k, int64_t width)
 {
     return 6.0 * (double)config_of(k)->hidden_size * (double)width;
@@ -73,7 +73,7 @@ static dsmoe_status shared(const walk *k, double times)
     return compute(k, OUTLINE_EXPERTS, times * n_tokens(k) * row_flops(k, width));
 }
 
-/* The head has its gradients before backward begins. */
+/* The head computes its gradients in forward. */
 static dsmoe_status head(const walk *k)
 {
     const dsmoe_config *c = config_of(k);
@@ -89,7 +89,7 @@ static int n_there(const walk *k)
     return left < k->o->n_ranks ? (int)left : k->o->n_ranks;
 }
 
-/* Reads what every rank has of this rank's part, and reads and writes the sum. */
+/* Reads every rank's gradient of this rank's part, and reads and writes the sum. */
 static dsmoe_status add_up(const walk *k, int64_t index)
 {
     const section *s = &k->o->small->shares.sections[index];
@@ -141,7 +141,7 @@ static dsmoe_status begin_arrival(walk *k)
     return k->watch->begin(k->watch->context, OUTLINE_WEIGHTS, k->send, k->receive, k->error);
 }
 
-/* All sections up to this one are here, and the next is on its way. */
+/* Waits for all sections up to this one and begins to receive the next. */
 static dsmoe_status await_section(walk *k, int64_t index)
 {
     while (k->n_arrived <= index) {
@@ -209,7 +209,7 @@ static dsmoe_status begin_leaving(const walk *k, int64_t layer, const wave *w, u
     return begin_rows(k);
 }
 
-/* So many bytes of each row. */
+/* Sends back `size` bytes for each row. */
 static dsmoe_status begin_return(const walk *k, const wave *w, unit_range round, size_t size)
 {
     int own = k->self.rank;
@@ -261,7 +261,7 @@ static dsmoe_status travel_out(const walk *k, int64_t layer)
     return DSMOE_OK;
 }
 
-/* Rows whose g and u forward did not keep; for these two thirds of forward are computed again. */
+/* Rows whose g and u were not kept by forward; two thirds of forward are computed again for them. */
 static double rows_again(const walk *k, int64_t layer, const wave *w, unit_range round)
 {
     double kept = (double)travel_kept_rows(k->o->small->model->layers[layer]);
@@ -323,7 +323,7 @@ static dsmoe_status layer_backward_outline(walk *k, int64_t layer)
     return attention(k, layer, 2);
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------------- */
+/* ---- the step ------------------------------------------------------------------------------------------ */
 
 static dsmoe_status gather_reports(const walk *k)
 {

@@ -1,5 +1,5 @@
-/* outline_open.c - what a step in outline knows beforehand: the trainer's sizes, which rank owns how much, and which
- * rows will travel. */
+/* outline_open.c - what a step in outline knows beforehand: the trainer's sizes, how much each rank owns,
+ * and which rows will be sent. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static dsmoe_status out_of_memory(int n_ranks, dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for %d ranks", n_ranks);
 }
 
-/* ---- what each rank owns -------------------------------------------------------------------------- */
+/* ---- ownership ------------------------------------------------------------------------------------ */
 
 static void count_shares(outline *o)
 {
@@ -26,10 +26,10 @@ static void count_shares(outline *o)
     }
 }
 
-/* ---- rows that travel ---------------------------------------------------------------------------- */
+/* ---- rows that are sent -------------------------------------------------------------------------- */
 
-/* How n_rows rows fall on experts that are chosen so often over the mean, no expert by more rows than there are
- * tokens: what is too much for one goes to those after it, and then to any. */
+/* Distributes n_rows rows over experts by how often they are chosen, with at most n_tokens rows for an
+ * expert. What is too much for one expert goes to those after it, and then to any. */
 static void spread_rows(const double *loads, int64_t n_experts, int64_t n_tokens, int64_t n_rows,
                         int32_t *offsets)
 {
@@ -57,8 +57,9 @@ static void spread_rows(const double *loads, int64_t n_experts, int64_t n_tokens
     offsets[n_experts] = (int32_t)placed;
 }
 
-/* Different tokens among rows that are this part of all, as many as a choice of k out of n without regard to each
- * other makes: a token has none of the rank's experts with the chance of drawing all k from the others. */
+/* How many different tokens `part` of all rows come from, if each token chooses k of n experts
+ * independently. A token uses none of the rank's experts with the probability of drawing all k from the
+ * others. */
 static int64_t expect_tokens(int64_t n_tokens, int64_t n_rows, double part, int64_t n_experts,
                              int64_t k)
 {
@@ -69,7 +70,7 @@ static int64_t expect_tokens(int64_t n_tokens, int64_t n_rows, double part, int6
     return moe_min(n < least ? least : n, moe_min(n_rows, n_tokens));
 }
 
-/* What a unit says, as rank `unit` would. */
+/* Writes the report of a unit, as rank `unit` would. */
 static void say(const outline *o, const outline_rows *table, int unit, const int32_t *offsets,
                 int64_t n_tokens, int64_t *n_sent)
 {
@@ -103,7 +104,7 @@ void outline_find_rounds(const outline *o, outline_rows *table)
         table->rounds[table->n_rounds++] = round;
 }
 
-/* One table: a row of loads, and the ranks that have a unit. */
+/* Fills one table, for a row of loads and for the ranks that have a unit. */
 static void fill_rows(const outline *o, const double *loads, int n_there, outline_rows *table,
                       int32_t *offsets)
 {

@@ -9,17 +9,18 @@
 
 static const uint32_t nobody = UINT32_MAX;
 
-/* Sequences being filled. Those with the same room left are a chain, and so are the items of a sequence. */
+/* Sequences being filled. Sequences with the same room left form a chain, and so do the items of a
+ * sequence. */
 typedef struct packer {
     const uint32_t *lengths;
     size_t n;
     uint32_t room;
     size_t n_sequences;
-    uint32_t *by_room;     /* [room + 1] the last of the sequences with so much room left */
-    uint64_t *has_room;    /* a bit for each of them that is not empty */
-    uint32_t *next;        /* [n] of a sequence: the one before it in its chain */
-    uint32_t *last_item;   /* [n] of a sequence */
-    uint32_t *item_before; /* [n] of an item, in its sequence */
+    uint32_t *by_room;     /* [room + 1] the last sequence that has this room left */
+    uint64_t *has_room;    /* a bit for each chain, set if it is not empty */
+    uint32_t *next;        /* [n] for a sequence: the next one in its chain */
+    uint32_t *last_item;   /* [n] for a sequence: its last item */
+    uint32_t *item_before; /* [n] for an item: the one before it in its sequence */
     uint32_t *sorted;      /* [n] */
 } packer;
 
@@ -46,7 +47,7 @@ static void release(packer *p)
     free(p->sorted);
 }
 
-/* By falling length; those of one length in their order. */
+/* Sorts by falling length; items of one length keep their order. */
 static void sort(packer *p)
 {
     uint32_t *begin = p->by_room; /* not yet in use */
@@ -57,7 +58,7 @@ static void sort(packer *p)
     for (uint32_t i = 0; i <= p->room; i++) p->by_room[i] = nobody;
 }
 
-/* The least room of a sequence that is at least so large; `nobody` if there is none. */
+/* The smallest room of a sequence that is at least `length`; `nobody` if there is none. */
 static uint32_t find_room(const packer *p, uint32_t length)
 {
     size_t word = length / 64, n_words = (size_t)p->room / 64 + 1;
@@ -93,7 +94,7 @@ static void fill(packer *p)
     }
 }
 
-/* The chains as lists, in the order in which the items came. */
+/* Turns the chains into lists, in the order in which items were added. */
 static void list(const packer *p, packing *out)
 {
     uint32_t end = 0;

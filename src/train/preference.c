@@ -1,4 +1,4 @@
-/* preference.c - the loss of preferences, and what each token has to do with it. */
+/* preference.c - the loss of preferences, and each token's share in it. */
 #include "train/preference.h"
 
 #include <math.h>
@@ -7,12 +7,12 @@
 typedef struct walk {
     const preference_places *places;
     int64_t at;           /* the next token */
-    int64_t conversation; /* of the one before */
+    int64_t conversation; /* the previous token's */
 } walk;
 
 static walk begin(const preference_places *places) { return (walk){places, 0, -1}; }
 
-/* Goes on to the next token that is not padding; false at the end. */
+/* Moves to the next token that is not padding; false at the end. */
 static bool next(walk *w, int64_t *token)
 {
     const preference_places *p = w->places;

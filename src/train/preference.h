@@ -2,8 +2,8 @@
  *
  *   loss = -log σ(β·((log p(chosen) - log p(rejected)) - (log q(chosen) - log q(rejected))))
  *
- * where p is the model that is trained and q the one it began as, both by the sum over the targets. The conversations of a
- * sequence are pairs, one after the other: what was chosen, then what was rejected. */
+ * where p is the model being trained and q the model at the start, both summed over the targets. The
+ * conversations of a sequence are pairs, one after the other: first the chosen one, then the rejected one. */
 #ifndef DSMOE_TRAIN_PREFERENCE_H
 #define DSMOE_TRAIN_PREFERENCE_H
 
@@ -21,18 +21,18 @@ int64_t preference_count(const preference_places *places);
 /* log p(chosen) - log p(rejected) of each pair, from the -log p of each token. */
 void preference_margins(const preference_places *places, const double *losses, double *margins);
 
-/* One pair: its loss, and by how much its gradient goes up with -log p(chosen), and down with -log p(rejected). */
+/* The loss of one pair. Its gradient by -log p(chosen) is *slope, by -log p(rejected) it is -*slope. */
 double preference_loss(double beta, double margin, double *slope);
 
-/* Sums over the pairs, each over `divisor`. */
+/* Sums over the pairs, each divided by `divisor`. */
 typedef struct preference_sums {
     double loss;
     double accuracy; /* pairs whose margin has grown */
-    double margin;   /* β·(margin - that of the reference) */
+    double margin;   /* β·(margin - the reference's margin) */
 } preference_sums;
 
-/* With the margins of the model and of the reference; shares [n_sequences, length] is what the gradient of each token's
- * -log p is multiplied with. */
+/* Takes the margins of the model and of the reference. Fills shares [n_sequences, length], the factors for
+ * the gradient of each token's -log p. */
 preference_sums preference_learn(const preference_places *places, double beta, double divisor,
                                  const double *margins, const double *reference, float *shares);
 

@@ -1,11 +1,11 @@
-/* run.c - a training run: the loop, and when what is due.
+/* run.c - a training run: the loop, and work that is due after a step.
  *
- * Checkpoints are written every `save_every` steps and at the end. Only then are those measured on the
- * held-out text (unless eval_every is 0), and the one with the lowest loss is the best; whoever is
- * stopped while measuring does it first when the run goes on. A checkpoint that is written because the
- * run is stopped does not compete: so a run that was stopped has the same best as one that was not. The
- * one at which patience ended the run does.
- * None is written at a step that was skipped, for the model may be lost: only at the end, and on
+ * Checkpoints are written every `save_every` steps and at the end. Only these are measured on the held-out
+ * text (unless eval_every is 0), and the one with the lowest loss is the best. If the run was stopped while
+ * measuring, it measures first when it is resumed. A checkpoint that is written because the run is stopped
+ * does not compete for the best, so a run that was stopped has the same best as one that was not. The
+ * checkpoint at which patience ended the run does compete.
+ * After a skipped step the model may be broken, so no checkpoint is written there, except at the end or on
  * request. */
 #include "train/run.h"
 
@@ -38,8 +38,9 @@ static void add_losses(run *r, const dsmoe_batch_losses *batch)
     }
 }
 
-/* The arrays of a batch, with what the sums over its targets (or preferences) and tokens are divided by: the step's
- * number of them, over its number of batches. All batches of plain text have the same. */
+/* The arrays of a batch, and the divisors for sums over its targets (or preferences) and tokens: the
+ * step's number of them, divided by its number of batches. They are the same for all batches of plain
+ * text. */
 static dsmoe_batch describe_batch(const run *r)
 {
     const dsmoe_run_settings *s = &r->settings;
@@ -54,7 +55,7 @@ static dsmoe_batch describe_batch(const run *r)
     return batch;
 }
 
-/* The batches of a step. What is not finite fills `reason`; the update then skips. */
+/* Runs the batches of a step. If a number is not finite, `reason` is filled, and the update is skipped. */
 static dsmoe_status run_batches(run *r, dsmoe_error *reason, dsmoe_error *error)
 {
     r->losses = (dsmoe_batch_losses){.layers = r->layer_losses};
@@ -95,11 +96,11 @@ static dsmoe_status run_step(run *r, dsmoe_error *error)
     double start = clock_seconds();
     dsmoe_error reason = {0}, stop;
     dsmoe_update update = {0};
-    timed_peers_take(&r->trainer->timed); /* of what came between, which is not the step's */
+    timed_peers_take(&r->trainer->timed); /* discards time between steps */
     r->lr = dsmoe_schedule_lr(&r->schedule, r->state.step);
     STATUS_TRY(run_batches(r, &reason, error));
     STATUS_TRY(team_update(r->trainer, r->lr, &update, &stop, error));
-    if (stop.status != DSMOE_OK) { /* another rank */
+    if (stop.status != DSMOE_OK) { /* another rank wants to stop */
         r->stopped = true;
         run_message(r, "%s", stop.message);
     }
@@ -115,7 +116,7 @@ static dsmoe_status run_step(run *r, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* ---- what is due after it -------------------------------------------------------------------- */
+/* ---- work due after a step ------------------------------------------------------------------- */
 
 static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
@@ -126,7 +127,7 @@ static bool evaluates(const run *r)
     return r->settings.eval_every > 0 && settings_holds_out(&r->settings);
 }
 
-/* The last checkpoint waits to be measured, as someone was interrupted there. */
+/* Whether the last checkpoint still has to be measured because the run was interrupted. */
 static bool is_pending(const run *r)
 {
     return r->saved_step >= 0 && r->saved_step == r->state.step && evaluates(r) &&
@@ -139,8 +140,8 @@ bool run_is_done(const run *r)
            (run_is_enough(r) || ((is_end(r) || run_is_out_of_patience(r)) && !is_pending(r)));
 }
 
-/* A report is made from all lines of the run, which takes longer and longer: not more often than every
- * quarter of a minute, nor than a few per cent of the time allow. */
+/* A report is made from all lines of the run, which takes ever longer. So it is made at most every quarter
+ * of a minute, and takes at most a few per cent of the time. */
 static bool report_is_due(const run *r)
 {
     double since = clock_seconds() - r->reported;
@@ -148,7 +149,7 @@ static bool report_is_due(const run *r)
            since > 30.0 * r->report_seconds;
 }
 
-/* Of no consequence for the run: the page is an older one. */
+/* A failure does not affect the run; the page is then an older one. */
 static void refresh_report(run *r)
 {
     dsmoe_error error;
@@ -182,7 +183,7 @@ static dsmoe_status save(run *r, bool is_due_now, dsmoe_error *error)
     s->interval_margin = r->interval.margin;
     strncpy(s->kernels, dsmoe_kernels_name(), sizeof s->kernels - 1);
     run_log_result(r, metrics_sync(r->metrics, &reason),
-                   &reason); /* no older than the checkpoint */
+                   &reason); /* the log must not be older than the checkpoint */
     STATUS_TRY(checkpoint_write(r->folder, r->trainer, &options, s, path, error));
     memcpy(r->checkpoint, path, sizeof path);
     r->saved_step = s->step;
@@ -204,7 +205,8 @@ void run_consider_best(run *r)
 {
     checkpoint_state *s = &r->state;
     r->is_measured = true;
-    if (isnan(r->held_out_loss) || s->best_loss <= r->held_out_loss) return; /* not so for a NaN */
+    /* The comparison is false if best_loss is NaN. */
+    if (isnan(r->held_out_loss) || s->best_loss <= r->held_out_loss) return;
     s->best_loss = r->held_out_loss;
     s->best_step = s->step;
 }
@@ -227,7 +229,7 @@ static dsmoe_status evaluate(run *r, bool of_checkpoint, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* Looking at the model changes nothing in it: a failure there is reported, and the run continues, unless ranks are
+/* Measuring the model does not change it, so a failure is reported and the run continues, unless ranks are
  * lost. */
 static dsmoe_status excuse(run *r, dsmoe_status status, const char *what, const dsmoe_error *reason,
                            dsmoe_error *error)
@@ -260,8 +262,8 @@ static dsmoe_status do_what_is_due(run *r, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* The checkpoint of a run that ends before its last step. Where patience ended it that is the same step
- * however often it was stopped: so the checkpoint competes, with the loss that was measured there. */
+/* Writes the checkpoint of a run that ends before its last step. If patience ended the run, that is the
+ * same step however often the run was stopped, so the checkpoint competes with the loss measured there. */
 static dsmoe_status save_last(run *r, dsmoe_error *error)
 {
     bool competes = run_is_out_of_patience(r) && r->state.evaluated_step == r->state.step;
@@ -278,7 +280,7 @@ static dsmoe_status loop(run *r, dsmoe_error *error)
 {
     if (is_pending(r)) {
         STATUS_TRY(look(r, r->state.is_due, error));
-        if (!r->state.is_due) STATUS_TRY(save_last(r, error)); /* with what was counted */
+        if (!r->state.is_due) STATUS_TRY(save_last(r, error)); /* with the evaluation counted */
         prune(r);
     }
     while (!is_end(r) && !run_is_enough(r) && !run_is_out_of_patience(r) &&
@@ -292,7 +294,7 @@ static dsmoe_status loop(run *r, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* What helps after a failure is to know what is left. */
+/* Adds the last good checkpoint to a failure's message. */
 static void name_checkpoint(const run *r, dsmoe_error *error)
 {
     dsmoe_error reason = *error;
@@ -300,7 +302,7 @@ static void name_checkpoint(const run *r, dsmoe_error *error)
                 *r->checkpoint ? r->checkpoint : "none yet");
 }
 
-/* A process that died between the last checkpoint and the last line left that line to write. */
+/* Writes the last line if a process died after the last checkpoint and before that line. */
 static dsmoe_status complete_log(run *r, dsmoe_error *error)
 {
     if (!is_end(r) || metrics_is_finished(r->folder, r->state.step)) return DSMOE_OK;
@@ -324,7 +326,7 @@ static dsmoe_status train(run *r, dsmoe_error *error)
     status = loop(r, error);
     if (status == DSMOE_OK) run_log_end(r, is_end(r) && !is_pending(r));
     if (status != DSMOE_OK) name_checkpoint(r, error);
-    /* Where the disk failed, that has been said. */
+    /* After other failures, such as a full disk, writing the report would probably fail too. */
     if (status == DSMOE_OK || status == DSMOE_ERROR_NONFINITE) refresh_report(r);
     return status;
 }
@@ -366,7 +368,7 @@ dsmoe_status dsmoe_run(const dsmoe_run_settings *settings, const dsmoe_run_optio
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "%g seconds cannot be a time limit",
                            options->time_limit);
     const dsmoe_peers *peers = options ? options->peers : NULL;
-    /* Rank 0 tells the others all that matters, except how they divide the work. */
+    /* Rank 0 tells the others everything later, except how they divide the work. */
     if (peers) STATUS_TRY(greet_ranks(peers, (uint64_t)options->parallel, error));
     if (peers_rank(peers) > 0) return run_follow(options, error);
     run *r = calloc(1, sizeof *r);

@@ -1,4 +1,4 @@
-/* run_change.c - other settings for a run that has begun, and what messages call a setting. */
+/* run_change.c - changed settings of a run that has begun, and what messages call a setting. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ bool run_is_given(const run *r, const char *key)
     return false;
 }
 
-/* Those that are given as the run has them: absolute. */
+/* Makes given paths absolute, as the run has them. */
 static dsmoe_status find_paths(const run *r, dsmoe_run_settings *given, dsmoe_error *error)
 {
     if (run_is_given(r, "tokenizer"))
@@ -29,7 +29,7 @@ static dsmoe_status find_paths(const run *r, dsmoe_run_settings *given, dsmoe_er
         STATUS_TRY(run_make_absolute(r, given->experts, "experts", error));
     if (run_is_given(r, "out") && memchr(given->out, '\0', DSMOE_PATH) &&
         run_is_folder(r, given->out))
-        memcpy(given->out, r->settings.out, sizeof given->out); /* it may have moved */
+        memcpy(given->out, r->settings.out, sizeof given->out); /* the folder may have moved */
     if (run_is_given(r, "data"))
         for (int i = 0; i < DSMOE_MAX_DATA && *given->data[i]; i++)
             STATUS_TRY(run_make_absolute(r, given->data[i], "data", error));
@@ -39,7 +39,7 @@ static dsmoe_status find_paths(const run *r, dsmoe_run_settings *given, dsmoe_er
     return DSMOE_OK;
 }
 
-/* What only the run knows of them. */
+/* Checks what depends on the state of the run. */
 static dsmoe_status check_changes(const run *r, dsmoe_error *error)
 {
     const dsmoe_run_settings *s = &r->settings;
@@ -49,7 +49,7 @@ static dsmoe_status check_changes(const run *r, dsmoe_error *error)
                            run_setting_name(r, "data"));
     if (s->aux_loss_alpha < 0 && r->before.aux_loss_alpha >= 0)
         return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "%s cannot be left out again in a run that has begun: give the factor",
+                           "%s cannot be unset in a run that has begun: give a factor",
                            run_setting_name(r, "aux_loss_alpha"));
     int64_t done = r->saved_step < 0 ? 0 : r->saved_step;
     if (s->steps != r->before.steps && s->steps <= done)

@@ -1,5 +1,5 @@
-/* run_folder.c - the folder of a run: what a new one may replace, which process may write to it, and that its
- * settings name files that can be found from anywhere. */
+/* run_folder.c - the folder of a run: what a new run may replace, which process may write to it, and that
+ * its settings name files by paths that are valid from anywhere. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@
 #include "formats/folder.h"
 #include "train/run.h"
 
-/* In the folder from the first file of a run until settings.json: anything else there was left
- * by someone who was interrupted, and may be replaced. */
+/* This file is in the folder from the first file of a run until settings.json is written: anything else
+ * there was left by an interrupted start and may be replaced. */
 #define PREPARING ".preparing"
 static const char preparing[] = PREPARING;
 
@@ -39,7 +39,7 @@ static bool same_file(const char *a, const char *b)
 
 /* ---- paths ----------------------------------------------------------------------------------- */
 
-/* A run can be resumed from anywhere: its settings name no file by a relative path. */
+/* A run can be resumed from anywhere, so its settings have no relative paths. */
 dsmoe_status run_make_absolute(const run *r, char path[DSMOE_PATH], const char *key,
                                dsmoe_error *error)
 {
@@ -48,8 +48,8 @@ dsmoe_status run_make_absolute(const run *r, char path[DSMOE_PATH], const char *
     char *real = ends ? realpath(path, NULL) : NULL;
     if (!ends) errno = ENAMETOOLONG;
     if (!real)
-        return status_fail(error, DSMOE_ERROR_IO, "%.*s: cannot open what %s names: %s", DSMOE_PATH,
-                           path, run_setting_name(r, key), strerror(errno));
+        return status_fail(error, DSMOE_ERROR_IO, "%.*s: cannot open the path given by %s: %s",
+                           DSMOE_PATH, path, run_setting_name(r, key), strerror(errno));
     int length = snprintf(path, DSMOE_PATH, "%s", real);
     free(real);
     if (length < DSMOE_PATH) return DSMOE_OK;
@@ -71,24 +71,25 @@ static dsmoe_status make_inputs_absolute(run *r, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* A folder of data with the run in it would change with every step. */
+/* If the run were inside the folder of its data, the data would change with every step. */
 static dsmoe_status check_outside(const char *out, const char data[][DSMOE_PATH],
                                   dsmoe_error *error)
 {
     for (int i = 0; i < DSMOE_MAX_DATA && *data[i]; i++) {
         size_t length = strlen(data[i]);
-        if (data[i][length - 1] == '/') length--; /* all there is */
+        if (data[i][length - 1] == '/') length--; /* the root folder */
         if (!strncmp(out, data[i], length) && (out[length] == '/' || !out[length]))
             return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                               "%s: lies in the data, %s; choose a folder beside it", out, data[i]);
+                               "%s: lies in the data, %s; choose a folder outside it", out,
+                               data[i]);
     }
     return DSMOE_OK;
 }
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
-/* Two processes that train in one folder would spoil each other's files. A file system without locks
- * lets them. */
+/* Two processes that train in one folder would damage each other's files. A file system without locks
+ * cannot prevent it. */
 static dsmoe_status lock_folder(run *r, dsmoe_error *error)
 {
     r->lock = open(r->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -101,7 +102,7 @@ static dsmoe_status lock_folder(run *r, dsmoe_error *error)
 
 bool run_is_folder(const run *r, const char *path) { return same_file(path, r->folder); }
 
-/* The tokenizer that is asked for lies in the folder already. */
+/* The requested tokenizer is in the folder already. */
 bool run_has_own_tokenizer(const run *r)
 {
     char path[CHECKPOINT_PATH];
@@ -110,14 +111,14 @@ bool run_has_own_tokenizer(const run *r)
             same_file(r->settings.tokenizer, path));
 }
 
-/* A tokenizer that an interrupted start left here would be taken for that of this run, and a folder of
- * checkpoints, still empty, for a run whose tokenizer must stay. */
+/* A tokenizer that an interrupted start left here would be taken for this run's. An empty folder of
+ * checkpoints would be taken for a run whose tokenizer must stay. */
 static dsmoe_status remove_leftovers(const run *r, dsmoe_error *error)
 {
     static const char *const names[] = {"tokenizer.json", "tokenizer_config.json"};
     char path[CHECKPOINT_PATH];
     STATUS_TRY(run_path(r->folder, "checkpoints", path, error));
-    rmdir(path); /* it is made again */
+    rmdir(path); /* it will be made again */
     if (run_has_own_tokenizer(r)) return DSMOE_OK;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         STATUS_TRY(run_path(r->folder, names[i], path, error));
@@ -128,7 +129,7 @@ static dsmoe_status remove_leftovers(const run *r, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* Nothing that is there is replaced. */
+/* Fails if the folder holds anything that would be replaced. */
 static dsmoe_status check_folder(const run *r, dsmoe_error *error)
 {
     static const char *const names[] = {"tokenizer.json",
@@ -189,14 +190,14 @@ static void forget_made(run *r)
 
 void run_abandon_folder(run *r)
 {
-    if (run_has(r, "settings.json")) return; /* a run, whatever failed after that */
+    if (run_has(r, "settings.json")) return; /* it holds a run, whatever failed later */
     if (r->is_preparing) remove_made_files(r);
     r->is_preparing = false;
     folder_unmake(r->folder, r->made);
     forget_made(r);
 }
 
-/* ---- new and old ----------------------------------------------------------------------------- */
+/* ---- new and old folders --------------------------------------------------------------------- */
 
 static dsmoe_status set_folder(run *r, const char *path, dsmoe_error *error)
 {
@@ -216,7 +217,7 @@ dsmoe_status run_open_new_folder(run *r, dsmoe_error *error)
                            run_setting_name(r, "out"));
     if (!*s->config && !*s->preset && !*s->init) strcpy(s->preset, "tiny");
     STATUS_TRY(set_folder(r, s->out, error));
-    STATUS_TRY(make_inputs_absolute(r, error)); /* first: a wrong path leaves no folder */
+    STATUS_TRY(make_inputs_absolute(r, error)); /* first, so that a wrong path leaves no folder */
     r->made = folder_missing(r->folder);
     STATUS_TRY(folder_make(r->folder, error));
     STATUS_TRY(run_make_absolute(r, s->out, "out", error));
@@ -235,7 +236,7 @@ dsmoe_status run_commit_folder(run *r, dsmoe_error *error)
     if (!r->options.resume || settings_differ(&r->before, &r->settings))
         STATUS_TRY(settings_write(r->folder, &r->settings, error));
     STATUS_TRY(run_path(r->folder, preparing, path, error));
-    unlink(path); /* where there are settings it means nothing */
+    unlink(path); /* ignored once there are settings */
     r->is_preparing = false;
     forget_made(r);
     return DSMOE_OK;

@@ -1,9 +1,9 @@
-/* run_limits.c - what ends a run before its last step: a number of steps, time, or a held-out loss that
- * does not improve any more.
+/* run_limits.c - what ends a run before its last step: a number of steps, time, or a held-out loss that no
+ * longer improves.
  *
  * Patience counts the evaluations that `eval_every` asks for, whose steps do not depend on when a run is
- * stopped. What it has counted is part of a checkpoint. The evaluation of a checkpoint comes after it was
- * written, and is counted when the run goes on from there. */
+ * stopped. The count is part of a checkpoint. A checkpoint is evaluated after it was written, so its own
+ * evaluation is counted when the run continues from there. */
 #include <math.h>
 #include <stdio.h>
 

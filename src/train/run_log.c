@@ -109,7 +109,7 @@ static void put_number(FILE *text, const char *key, double value)
         fputs("null", text);
 }
 
-/* The keys that say what kind of model it is. */
+/* The keys that describe the model. */
 static void put_config(FILE *text, const dsmoe_config *c)
 {
     fprintf(text, ",\"config\":{\"vocab_size\":%" PRId64, c->vocab_size);
@@ -190,7 +190,7 @@ dsmoe_status run_log_start(run *r, dsmoe_error *error)
 
 /* ---- the mean of an interval ----------------------------------------------------------------- */
 
-/* Moves a mean of n - 1 numbers to that of n. */
+/* Updates a mean of n - 1 numbers to the mean of n numbers. */
 static void move_mean(double *mean, double number, int64_t n)
 {
     *mean += (number - *mean) / (double)n;
@@ -220,7 +220,7 @@ static void begin_interval(run *r)
     r->interval = (run_interval){.layers = layers};
 }
 
-/* ---- the others ------------------------------------------------------------------------------ */
+/* ---- other lines ----------------------------------------------------------------------------- */
 
 /* Heat maps need no more columns than a screen has. */
 static int64_t load_every(const run *r)
@@ -229,14 +229,14 @@ static int64_t load_every(const run *r)
     return every < r->settings.log_every ? r->settings.log_every : every;
 }
 
-/* Few tokens are never balanced: for half of the time the last number stands. */
+/* Few tokens are never balanced, so the previous value is kept for the first half of the interval. */
 static void measure_imbalance(run *r)
 {
     if (2 * ++r->n_load_steps >= load_every(r) || r->imbalance == 0)
         r->imbalance = dsmoe_trainer_imbalance(r->trainer);
 }
 
-/* Where the load has moved the biases of the gates, if they have any. */
+/* Logs the biases of the gates, as moved by the load, if there are any. */
 static void put_bias(run *r)
 {
     if (!correction_is_used(r->trainer)) return;
@@ -276,7 +276,7 @@ static void keep_time(run *r, double seconds)
     c->other_seconds += fmax(0, now - c->last - seconds);
     c->last = now;
     c->n_steps++;
-    /* The mean of the first ones, as the very first step is slow; then of about the last ten. */
+    /* At first the mean of all steps, as the very first one is slow; later of about the last ten. */
     c->step_seconds +=
         fmax(share_of_newest, 1.0 / (double)c->n_steps) * (seconds - c->step_seconds);
     const dsmoe_run_settings *s = &r->settings;

@@ -1,4 +1,4 @@
-/* run_prepare.c - what a run needs before it can start: the tokenizer, the configuration of the model,
+/* run_prepare.c - prepares what a run needs before it can start: the tokenizer, the model's configuration,
  * the data. */
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +13,8 @@
 #include "train/run.h"
 
 enum {
-    VOCAB_MULTIPLE = 64,  /* a head of whole cache lines, whatever the tokenizer's size */
-    DEFAULT_VOCAB = 8192, /* of a preset, where shards of tokens come without a tokenizer */
+    VOCAB_MULTIPLE = 64,  /* so that the head has whole cache lines */
+    DEFAULT_VOCAB = 8192, /* for a preset, if shards of tokens come without a tokenizer */
 };
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
@@ -41,7 +41,7 @@ static dsmoe_status find_text(const run *r, bool *has_text, dsmoe_error *error)
     return status;
 }
 
-/* Whether the model that is trained further has a tokenizer. */
+/* Whether the model to continue from has a tokenizer. */
 static bool init_has_tokenizer(const char *init)
 {
     char path[CHECKPOINT_PATH];
@@ -54,7 +54,7 @@ static bool init_has_tokenizer(const char *init)
     return has_one;
 }
 
-/* Where the tokenizer comes from; NULL if one is to be trained, or none is needed. */
+/* The path of the tokenizer; NULL if one will be trained, or none is needed. */
 static const char *tokenizer_source(const run *r)
 {
     const dsmoe_run_settings *s = &r->settings;
@@ -89,7 +89,8 @@ static dsmoe_status train_tokenizer(run *r, dsmoe_error *error)
     return status;
 }
 
-/* A model that learns conversations in a form that is named reads and writes them in it from then on. */
+/* A model that learns conversations in the named form will read and write them in that form, so the
+ * tokenizer's files record it. */
 static dsmoe_status record_form(const run *r, dsmoe_error *error)
 {
     const char *name = r->settings.chat_form;
@@ -109,7 +110,7 @@ static dsmoe_status record_form(const run *r, dsmoe_error *error)
     return status;
 }
 
-/* Puts it into the folder. */
+/* Puts the tokenizer into the folder. */
 static dsmoe_status make_tokenizer(run *r, dsmoe_error *error)
 {
     const char *source = tokenizer_source(r);
@@ -137,7 +138,7 @@ static bool has_same_pieces(const dsmoe_tokenizer *a, const dsmoe_tokenizer *b)
     return same;
 }
 
-/* A model that is trained further knows the tokens of its own tokenizer. */
+/* Warns if a model to continue from would get another tokenizer than its own. */
 static void compare_tokenizers(const run *r)
 {
     const dsmoe_run_settings *s = &r->settings;
@@ -164,7 +165,7 @@ static dsmoe_status prepare_tokenizer(run *r, dsmoe_error *error)
 
 /* ---- the configuration ----------------------------------------------------------------------- */
 
-/* Its file, for messages as well; "" for a preset. */
+/* The configuration's file, also for messages; "" for a preset. */
 static dsmoe_status config_source(const run *r, char path[CHECKPOINT_PATH], dsmoe_error *error)
 {
     const dsmoe_run_settings *s = &r->settings;
@@ -178,7 +179,7 @@ static dsmoe_status config_source(const run *r, char path[CHECKPOINT_PATH], dsmo
     return DSMOE_OK;
 }
 
-/* Ids of the tokenizer must be ids of the model. */
+/* Makes sure that all ids of the tokenizer are ids of the model. */
 static dsmoe_status fit_vocabulary(run *r, dsmoe_error *error)
 {
     char path[CHECKPOINT_PATH];
@@ -202,13 +203,13 @@ static dsmoe_status fit_vocabulary(run *r, dsmoe_error *error)
         if (bos >= 0) c->bos_token_id = bos;
         if (eos >= 0) c->eos_token_id = eos;
     }
-    /* A preset's tokens are those of its own tokenizer. */
+    /* A preset's token ids are for its own tokenizer. */
     if (c->bos_token_id >= c->vocab_size) c->bos_token_id = -1;
     if (c->eos_token_id >= c->vocab_size) c->eos_token_id = -1;
     return DSMOE_OK;
 }
 
-/* The sizes that the settings ask for. A model to go on from has its own. */
+/* Applies the sizes in the settings. A model to continue from has its own sizes. */
 static dsmoe_status resize(run *r, dsmoe_error *error)
 {
     static const char *const keys[] = {
@@ -229,7 +230,7 @@ static dsmoe_status resize(run *r, dsmoe_error *error)
     return status;
 }
 
-/* Before anything that takes time. */
+/* This comes before anything that takes time. */
 static dsmoe_status read_config(run *r, dsmoe_error *error)
 {
     char path[CHECKPOINT_PATH];
@@ -245,8 +246,8 @@ static dsmoe_status refuse_idle(const run *r, const char *key, const char *why, 
                        why);
 }
 
-/* Settings that this model or this data give nothing to do were given by mistake; a run that has them
- * already goes on. */
+/* A setting without effect for this model or data was given by mistake. A run that already has it
+ * continues. */
 static dsmoe_status check_experts(const run *r, dsmoe_error *error)
 {
     const char *why = "no layer of the model has experts";
@@ -276,16 +277,16 @@ static dsmoe_status check_text(const run *r, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* What settings and tokenizer ask of it. */
+/* Applies the settings and the tokenizer to the configuration. */
 static dsmoe_status fit_config(run *r, dsmoe_error *error)
 {
     const dsmoe_run_settings *s = &r->settings;
     dsmoe_config *c = &r->config;
     if (s->aux_loss_alpha >= 0) c->aux_loss_alpha = s->aux_loss_alpha;
     if (r->saved_step >= 0 && settings_train(s) == DSMOE_TRAIN_ALL)
-        return DSMOE_OK; /* the rest has been done */
+        return DSMOE_OK; /* the rest was done when the run began */
     STATUS_TRY(fit_vocabulary(r, error));
-    /* A fresh model has seen no position beyond those it is trained on. */
+    /* A new model has seen no positions beyond those it is trained on. */
     if (!*s->init || c->max_position_embeddings < s->seq) c->max_position_embeddings = s->seq;
     if (s->init_std >= 0) c->initializer_range = s->init_std;
     return config_check(c, error);
@@ -293,7 +294,7 @@ static dsmoe_status fit_config(run *r, dsmoe_error *error)
 
 /* ---- the data -------------------------------------------------------------------------------- */
 
-/* What of the data is not learnt from, or not as it is. */
+/* Reports which data is left out or changed. */
 static void tell_files(const run *r)
 {
     char line[2 * DSMOE_PATH + 512];
@@ -301,7 +302,7 @@ static void tell_files(const run *r)
     if (*line) run_message(r, "data: %s", line);
 }
 
-/* Which conversations are not learnt, or not whole. */
+/* Reports which conversations are left out or cut. */
 static void tell_conversations(const run *r)
 {
     const dsmoe_dataset_info *d = &r->data;
@@ -319,7 +320,7 @@ static void tell_conversations(const run *r)
                     strcmp(r->settings.too_long, "drop") ? ", with no answer up to there" : "");
 }
 
-/* What only conversations have was given by mistake where there are none. */
+/* If there are no conversations, settings for them were given by mistake. */
 static dsmoe_status check_conversations(const run *r, dsmoe_error *error)
 {
     static const char *const keys[] = {"chat_form", "train_on", "too_long", "unpacked"};
@@ -331,7 +332,7 @@ static dsmoe_status check_conversations(const run *r, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* Preferences are compared with what the model was: the base, which additions leave as it is. */
+/* Preferences are compared with the original model: the base, which low-rank additions leave unchanged. */
 static dsmoe_status check_preferences(const run *r, dsmoe_error *error)
 {
     if (!r->data.has_pairs || settings_train(&r->settings) == DSMOE_TRAIN_LORA) return DSMOE_OK;
@@ -342,8 +343,8 @@ static dsmoe_status check_preferences(const run *r, dsmoe_error *error)
         run_setting_name(r, "train"));
 }
 
-/* Whether there is a file at a path or below it, hidden ones apart: the place where a disk was mounted has
- * none. A link to a folder counts for one. */
+/* Searches for a file at a path or below it, except hidden ones: an empty mount point has none. A link to
+ * a folder counts as a file. */
 typedef struct file_search {
     const char *folder;
     int depth;
@@ -361,7 +362,7 @@ static bool holds_file(const char *path, int depth)
     bool is_link = depth > 0 && lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
     file_search search = {path, depth, is_link};
     if (!is_link && folder_each(path, see_entry, &search, NULL) != DSMOE_OK)
-        return true; /* reading it will say why it cannot be read */
+        return true; /* reading it later will report the reason */
     return search.found;
 }
 
@@ -375,7 +376,7 @@ static bool see_entry(void *context, const char *name)
     return !search->found;
 }
 
-/* A path at which there is no file any more, though the run learnt from it; NULL if all have some. */
+/* A path at which there is no file any more, though the run used it; NULL if all have files. */
 static const char *find_missing(const run *r, const char *const *paths, int n_paths)
 {
     for (int i = 0; r->saved_step >= 0 && i < n_paths; i++)
@@ -383,7 +384,7 @@ static const char *find_missing(const run *r, const char *const *paths, int n_pa
     return NULL;
 }
 
-/* The tokens are all that a run needs: if its text is gone it goes on with those in the cache. */
+/* A run needs only the tokens. If its text is gone, it continues with those in the cache. */
 static dsmoe_status open_data(run *r, dsmoe_dataset_options *options, dsmoe_error *error)
 {
     run_progress progress = {r, "reading the data"};
@@ -404,8 +405,8 @@ static dsmoe_status open_data(run *r, dsmoe_dataset_options *options, dsmoe_erro
     return DSMOE_OK;
 }
 
-/* A second name for a file that is there is as good as a copy: a cache is replaced, never changed. Where
- * the disk knows no such names, the text is read once more. */
+/* A hard link is as good as a copy, because a cache is replaced, never changed. If the disk has no hard
+ * links, the text is read again. */
 static void borrow_tokens(const run *r)
 {
     char path[CHECKPOINT_PATH];
@@ -456,7 +457,7 @@ static dsmoe_status prepare_data(run *r, dsmoe_error *error)
     return check_conversations(r, error);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- everything ------------------------------------------------------------------------------ */
 
 static dsmoe_status prepare(run *r, const dsmoe_run_settings *settings, dsmoe_error *error)
 {
@@ -477,7 +478,7 @@ static dsmoe_status prepare(run *r, const dsmoe_run_settings *settings, dsmoe_er
     STATUS_TRY(check_text(r, error));
     STATUS_TRY(fit_config(r, error));
     STATUS_TRY(run_open_base(r, error));
-    if (run_scores_experts(r)) { /* what is trained depends on the data */
+    if (run_scores_experts(r)) { /* the choice depends on the data */
         STATUS_TRY(prepare_data(r, error));
         STATUS_TRY(run_choose_experts(r, error));
         return run_plan(r, error);
@@ -490,5 +491,5 @@ static dsmoe_status prepare(run *r, const dsmoe_run_settings *settings, dsmoe_er
 dsmoe_status run_prepare(run *r, const dsmoe_run_settings *settings, dsmoe_error *error)
 {
     dsmoe_status status = prepare(r, settings, error);
-    return status == DSMOE_ERROR_STOPPED ? DSMOE_OK : status; /* told to end */
+    return status == DSMOE_ERROR_STOPPED ? DSMOE_OK : status; /* the caller asked to stop */
 }

@@ -1,4 +1,4 @@
-/* run_show.c - what will be learnt, shown before anything is. */
+/* run_show.c - shows what will be learnt, before training starts. */
 #include <stdlib.h>
 
 #include "train/run.h"

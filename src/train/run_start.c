@@ -1,5 +1,5 @@
-/* run_start.c - the last things before the first step: the checkpoint to go on from, the trainer with
- * its weights, the files that make the folder a run's. */
+/* run_start.c - the last preparations before the first step: the checkpoint to continue from, the trainer
+ * with its weights, and the files that make the folder a run's. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,9 +10,10 @@
 #include "train/run.h"
 #include "train/team.h"
 
-/* ---- where to go on -------------------------------------------------------------------------- */
+/* ---- the checkpoint -------------------------------------------------------------------------- */
 
-/* What is whole is taken; what is newer and damaged is named and kept under another name. */
+/* Renames newer, damaged checkpoints, so that the run continues from the newest one that is whole, and
+ * reports it. */
 static dsmoe_status set_damaged_aside(run *r, const char *reason, dsmoe_error *error)
 {
     char path[CHECKPOINT_PATH];
@@ -26,7 +27,7 @@ static dsmoe_status set_damaged_aside(run *r, const char *reason, dsmoe_error *e
     return DSMOE_OK;
 }
 
-/* What is known of the checkpoint beside what it says itself. */
+/* Restores what is not part of the checkpoint's own state. */
 static void recall(run *r, int64_t step)
 {
     r->saved_step = r->first_step = step;
@@ -38,13 +39,13 @@ static void recall(run *r, int64_t step)
     if (strcmp(r->state.kernels, dsmoe_kernels_name()))
         run_message(
             r,
-            "this run was computed with the kernels '%s' so far, and with '%s' from here on: it "
-            "continues, but not to the same bits",
+            "this run has used the kernels '%s' so far and now uses '%s': it continues, but its "
+            "numbers will differ in the last bits",
             r->state.kernels, dsmoe_kernels_name());
 }
 
-/* A run without a checkpoint begins again, and its log with it. One that has had a checkpoint must not:
- * its folder may have been moved, or lie on a disk that is not mounted. */
+/* A run without a checkpoint starts over, and so does its log. A run that has had a checkpoint must not
+ * start over: its folder may have been moved, or be on a disk that is not mounted. */
 static dsmoe_status check_never_saved(const run *r, dsmoe_error *error)
 {
     const char *sign = !run_has(r, "checkpoints")       ? "its folder checkpoints is missing"
@@ -60,8 +61,8 @@ static dsmoe_status check_never_saved(const run *r, dsmoe_error *error)
         r->folder, sign);
 }
 
-/* The newest checkpoint that is whole; what is wrong with the newest, if it is another one, is put into
- * `damage`. Only damage makes an older one the one to take: no permission and no memory may pass. */
+/* Finds the newest checkpoint that is whole. If newer ones are damaged, `damage` gets the message for the
+ * newest. An older checkpoint is used only because of damage: missing permission or memory is an error. */
 static dsmoe_status find_whole(run *r, int64_t *found, dsmoe_error *damage, dsmoe_error *error)
 {
     for (int64_t step = INT64_MAX;;) {
@@ -106,7 +107,7 @@ static dsmoe_status load_init(run *r, dsmoe_error *error)
                   : DSMOE_OK;
 }
 
-/* What the next line of the log is the mean of began before. */
+/* The log's next line is a mean over steps that include some before this start. */
 static void recall_interval(run *r)
 {
     r->interval.n = r->state.interval_n;
@@ -120,7 +121,7 @@ static void recall_interval(run *r)
 
 static dsmoe_status fill_weights(run *r, dsmoe_error *error)
 {
-    checkpoint_state known; /* since it was found */
+    checkpoint_state known; /* already known since run_find_checkpoint */
     if (r->saved_step >= 0) {
         STATUS_TRY(checkpoint_read(r->checkpoint, r->trainer, &known, error));
         recall_interval(r);
@@ -139,7 +140,7 @@ static dsmoe_status fill_weights(run *r, dsmoe_error *error)
     return team_init(r->trainer, (uint64_t)r->settings.seed, error);
 }
 
-/* ---- what it takes --------------------------------------------------------------------------- */
+/* ---- memory and disk ------------------------------------------------------------------------- */
 
 static dsmoe_trainer_options trainer_options(const run *r)
 {
@@ -164,7 +165,7 @@ static dsmoe_trainer_options trainer_options(const run *r)
     };
 }
 
-/* A trainer that cannot be made says why; this adds what was asked of it. */
+/* A trainer that cannot be made gives the reason. This adds the settings that it was made for. */
 static void name_sizes(const run *r, dsmoe_error *error)
 {
     static const char *const keys[] = {"batch", "seq", "recompute", "device_groups"};
@@ -178,12 +179,12 @@ static dsmoe_status create_trainer(run *r, dsmoe_error *error)
     return status;
 }
 
-/* A disk that cannot hold one checkpoint would end the run at its first; one that cannot hold all that
- * are kept, the best and the one being written, may. */
+/* Fails if the disk cannot hold one checkpoint, because the run would end there. Warns if it cannot hold
+ * all that are kept, the best one, and the one being written. */
 static dsmoe_status check_disk(const run *r, dsmoe_error *error)
 {
     struct statvfs disk;
-    if (statvfs(r->folder, &disk) != 0) return DSMOE_OK; /* it does not say */
+    if (statvfs(r->folder, &disk) != 0) return DSMOE_OK; /* free space is unknown */
     dsmoe_dtype dtype = settings_dtype(&r->settings);
     double one = r->tuning.base
                      ? checkpoint_size((int64_t)(r->memory.weights / sizeof(float)), DSMOE_F32) +
@@ -207,7 +208,7 @@ dsmoe_status run_plan(run *r, dsmoe_error *error)
     STATUS_TRY(dsmoe_model_plan_make(&r->config, r->settings.seq, &r->plan, error));
     r->trainer_options = trainer_options(r);
     r->memory = dsmoe_trainer_memory_size(&r->config, &r->trainer_options);
-    if (r->memory.weights == 0) /* such a trainer cannot be made, and says why */
+    if (r->memory.weights == 0) /* it cannot be made; creating it gives the reason */
         return create_trainer(r, error);
     dsmoe_status status = trainer_check_memory(&r->memory, error);
     if (status != DSMOE_OK) name_sizes(r, error);
@@ -230,7 +231,7 @@ static dsmoe_status allocate(run *r, dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a batch of tokens");
 }
 
-/* The event of the start, with what has changed since the run was last here. */
+/* Emits the start event, with the settings that have changed since the run was last started. */
 static void tell_start(const run *r)
 {
     bool changed = r->options.resume && settings_differ(&r->before, &r->settings);

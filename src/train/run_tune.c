@@ -1,4 +1,5 @@
-/* run_tune.c - a run that trains a part of a model: the base, which experts, and what every rank must know of it. */
+/* run_tune.c - a run that trains a part of a model: the base, which experts are trained, and what other
+ * ranks must know about it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 
 static const char choice_name[] = "expert_cfg.json"; /* in the run's folder */
 
-enum { SAMPLE_SEQUENCES = 32 }; /* of the training data that experts are scored on */
+enum { SAMPLE_SEQUENCES = 32 }; /* of the training data, to score experts on */
 
 /* ---- the base ---------------------------------------------------------------------------------- */
 
@@ -36,7 +37,7 @@ void tune_close(run_tuning *t)
     free(t->chosen);
 }
 
-/* The base that a checkpoint was made over must be the one that is there. */
+/* Checks that the base is the one that the checkpoint was made with. */
 static dsmoe_status check_base(run *r, dsmoe_error *error)
 {
     const dsmoe_model *base = r->tuning.base;
@@ -73,7 +74,7 @@ typedef struct scoring {
     expert_scores scores;
 } scoring;
 
-/* The texts of a sequence one after the other; padding has no part in it. */
+/* Runs the texts of a sequence one after the other, without the padding. */
 static dsmoe_status score_texts(scoring *s, dsmoe_sequence *sequence, const int32_t *tokens,
                                 const int32_t *positions, dsmoe_error *error)
 {
@@ -128,7 +129,7 @@ static void choose(const scoring *s, double share)
     dsmoe_experts_choose(c, s->scores.sums, share, s->run->tuning.chosen);
 }
 
-/* On the first sequences of the training data. */
+/* Scores the experts on the first sequences of the training data and chooses the best. */
 static dsmoe_status choose_by_score(run *r, dsmoe_error *error)
 {
     const dsmoe_config *c = dsmoe_model_config(r->tuning.base);
@@ -138,7 +139,8 @@ static dsmoe_status choose_by_score(run *r, dsmoe_error *error)
     if (share < 0) share = dsmoe_expert_share_default(s.scores.kind);
     s.scores.sums =
         calloc((size_t)(c->num_hidden_layers * c->n_routed_experts) + 1, sizeof *s.scores.sums);
-    int32_t *tokens = malloc(3 * (size_t)r->settings.seq * sizeof *tokens); /* targets, positions */
+    /* tokens, targets and positions */
+    int32_t *tokens = malloc(3 * (size_t)r->settings.seq * sizeof *tokens);
     dsmoe_status status = DSMOE_OK;
     if (!s.scores.sums || !tokens)
         status = status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory to score experts");

@@ -1,4 +1,4 @@
-/* run_watch.c - looking at the model while it learns: its loss on text it never sees, which experts
+/* run_watch.c - measures the model while it is trained: its loss on text it never sees, which experts
  * serve which kind of text, and what it writes. Nothing here changes the model. */
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ typedef struct evaluation {
     int64_t n;          /* sequences */
     int *kinds;         /* [n] */
     double *losses;     /* [n] */
-    int64_t *n_targets; /* [n] that they are means of */
+    int64_t *n_targets; /* [n] how many targets each loss is the mean of */
     int64_t *counts;    /* [n_moe_layers, n_kinds, n_routed_experts]; NULL: not wanted */
 } evaluation;
 
@@ -37,7 +37,7 @@ static void count_choices(void *context, int64_t layer, int64_t first, int64_t n
     }
 }
 
-/* Kinds and losses of the sequences; with `routing` also what count_choices needs, where there are
+/* Prepares kinds and losses of the sequences; with `routing`, also what count_choices needs, if there are
  * experts. */
 static dsmoe_status prepare(evaluation *e, bool routing, dsmoe_error *error)
 {
@@ -69,7 +69,7 @@ static void find_seen(const evaluation *e, seen_kinds *seen)
     for (int kind = 0; kind < r->data.n_kinds; kind++) {
         double sum = 0, n = 0;
         for (int64_t i = 0; i < e->n; i++) {
-            bool by_targets = r->data.is_packed && !r->data.has_pairs; /* otherwise all the same */
+            bool by_targets = r->data.is_packed && !r->data.has_pairs; /* otherwise weight is 1 */
             double weight = by_targets ? (double)e->n_targets[i] : 1;
             if (e->kinds[i] != kind) continue;
             sum += weight * e->losses[i];
@@ -82,7 +82,7 @@ static void find_seen(const evaluation *e, seen_kinds *seen)
     }
 }
 
-/* Moves the counts of those kinds together: [n_moe_layers, n_seen, n_routed_experts]. */
+/* Moves the counts of the seen kinds together: [n_moe_layers, n_seen, n_routed_experts]. */
 static void close_up(const evaluation *e, const seen_kinds *seen)
 {
     const run *r = e->run;
@@ -93,7 +93,7 @@ static void close_up(const evaluation *e, const seen_kinds *seen)
                     (size_t)n_experts * sizeof *to);
 }
 
-/* The loss, also of each kind of text that was seen, and which experts it chose. */
+/* Logs the loss, the loss of each kind of text that was seen, and which experts it chose. */
 static dsmoe_status put_evaluation(const evaluation *e, double loss, dsmoe_error *error)
 {
     const run *r = e->run;
@@ -139,7 +139,8 @@ static double margin_of(const evaluation *e, int64_t pair)
     return e->losses[i + 1] * (double)e->n_targets[i + 1] - e->losses[i] * (double)e->n_targets[i];
 }
 
-/* What preferences are compared with, which stays the same. */
+/* Measures the base's margins, which preferences are compared with. They do not change, so this is done
+ * once. */
 static dsmoe_status refer(evaluation *e, dsmoe_error *error)
 {
     run *r = e->run;
@@ -158,7 +159,7 @@ static dsmoe_status refer(evaluation *e, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* The loss of preferences, in the place of that of their tokens. */
+/* Computes the loss of preferences, which replaces the loss of their tokens. */
 static double compare(const evaluation *e)
 {
     run *r = e->run;
@@ -189,9 +190,9 @@ static dsmoe_status measure(evaluation *e, bool *measured, dsmoe_error *error)
     if (status == DSMOE_OK && r->data.has_pairs) loss = compare(e);
     STATUS_TRY(team_end_serving(r->trainer, error));
     *measured = status == DSMOE_OK || status == DSMOE_ERROR_NONFINITE;
-    if (status == DSMOE_ERROR_STOPPED) return DSMOE_OK; /* told to end */
+    if (status == DSMOE_ERROR_STOPPED) return DSMOE_OK; /* the caller asked to stop */
     r->held_out_loss = isfinite(loss) ? loss : (double)NAN;
-    /* A model that overflows on a text it has not seen may still recover. */
+    /* A model that overflows on unseen text may still recover. */
     if (status == DSMOE_ERROR_NONFINITE) return DSMOE_OK;
     STATUS_TRY(status);
     dsmoe_error reason;
@@ -222,12 +223,13 @@ typedef struct writing {
     dsmoe_sequence *sequence;
     dsmoe_sampler *sampler;
     float *logits;
-    int32_t *ids; /* of the prompt */
+    int32_t *ids; /* ids of the prompt */
     size_t n_ids;
     byte_buffer bytes; /* what was written */
 } writing;
 
-/* A text begins with what the tokenizer puts before it, or after the end of another one. */
+/* A text begins with the tokens that the tokenizer puts before it. If there are none, it begins after EOS,
+ * the end of another text. */
 static dsmoe_status encode_prompt(writing *w, dsmoe_error *error)
 {
     const run *r = w->run;
@@ -248,7 +250,7 @@ static dsmoe_status open_engine(writing *w, dsmoe_error *error)
     const run *r = w->run;
     const dsmoe_model *model = dsmoe_trainer_model(r->trainer);
     dsmoe_engine_options options = {.n_ctx = (int64_t)w->n_ids + r->settings.sample_tokens,
-                                    .same_bits = true, /* whatever ranks there are */
+                                    .same_bits = true, /* for any number of ranks */
                                     .n_threads = r->options.n_threads};
     STATUS_TRY(dsmoe_engine_create(model, &options, &w->engine, error));
     STATUS_TRY(dsmoe_sequence_create(w->engine, &w->sequence, error));
@@ -277,8 +279,8 @@ static dsmoe_status write_tokens(writing *w, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* The bytes of a model that knows little as a text ended by a NUL: what is not a character becomes
- * U+FFFD. */
+/* Turns the bytes, which may be anything, into a text that ends with NUL: bytes that are not a character
+ * become U+FFFD. */
 static dsmoe_status make_readable(const byte_buffer *bytes, byte_buffer *text, dsmoe_error *error)
 {
     size_t end = dsmoe_utf8_complete(bytes->bytes, bytes->length);
@@ -318,7 +320,7 @@ dsmoe_status run_sample(run *r, dsmoe_error *error)
     }
     if (status == DSMOE_OK) status = make_readable(&w.bytes, &text, error);
     if (status == DSMOE_OK) show_sample(r, text.bytes);
-    if (status == DSMOE_ERROR_NONFINITE) status = DSMOE_OK; /* there is nothing to see */
+    if (status == DSMOE_ERROR_NONFINITE) status = DSMOE_OK; /* there is nothing to show */
     byte_buffer_free(&text);
     byte_buffer_free(&w.bytes);
     free(w.ids);

@@ -3,13 +3,13 @@
 
 #include "base/status.h"
 
-static const double step_factor = 0.316; /* the paper's: two of them are a tenth */
+static const double step_factor = 0.316; /* as in the paper: applied twice, it is a tenth */
 static const double cosine_floor = 0.1;  /* of the highest rate */
 static const double pi = 3.14159265358979323846;
 
 static double step_share(int64_t step, int64_t n_steps)
 {
-    /* Whole numbers: a boundary does not depend on how 0.8 is rounded. */
+    /* Whole numbers, so that a boundary does not depend on how 0.8 is rounded. */
     double share = 1;
     if (step >= n_steps - n_steps / 5) share *= step_factor;
     if (step >= n_steps - n_steps / 10) share *= step_factor;

@@ -1,4 +1,4 @@
-/* settings.c - the settings of a run: defaults, a file, and what each of them may be. */
+/* settings.c - the settings of a run: defaults, reading a file, and the allowed values. */
 #include "train/settings.h"
 
 #include <inttypes.h>
@@ -15,9 +15,9 @@
 #include "text/unicode.h"
 #include "train/settings_table.h"
 
-enum { MAX_SIZE = 1 << 20 }; /* bytes of a file of settings; one has about two thousand */
+enum { MAX_SIZE = 1 << 20 }; /* bytes of a settings file; a usual one has about two thousand */
 
-enum { FIXED = false, CHANGES = true }; /* whether a run that has begun takes another value */
+enum { FIXED = false, CHANGES = true }; /* whether a run that has begun accepts another value */
 
 #define AT(name) #name, offsetof(dsmoe_run_settings, name)
 #define SIZE(name) sizeof((dsmoe_run_settings *)NULL)->name
@@ -29,7 +29,7 @@ enum { FIXED = false, CHANGES = true }; /* whether a run that has begun takes an
     {                                                                                              \
         AT(name), SETTING_NUMBER, low, high, 0, 0, false, change                                   \
     }
-/* A size of the model, called as in config.json; -1: as the configuration says. */
+/* A size of the model, named as in config.json; -1: as the configuration has it. */
 #define MODEL(name, low, high)                                                                     \
     {                                                                                              \
 #name, offsetof(dsmoe_run_settings, model.name), SETTING_INTEGER, low, high, 0, 0, true,   \
@@ -43,8 +43,8 @@ enum { FIXED = false, CHANGES = true }; /* whether a run that has begun takes an
     {                                                                                              \
         AT(name), SETTING_TEXT, 0, 0, SIZE(name), 1, false, change                                 \
     }
-/* What decides the shape of the model and the order of the data is fixed. The data can move, but not
- * change: the hash in the checkpoint shows it. */
+/* Settings that decide the shape of the model and the order of the data are fixed. The data can move but
+ * must not change: the hash in the checkpoint would show it. */
 const setting settings_table[] = {
     {AT(data), SETTING_TEXTS, 0, 0, DSMOE_PATH, DSMOE_MAX_DATA, false, CHANGES},
     {AT(eval_data), SETTING_TEXTS, 0, 0, DSMOE_PATH, DSMOE_MAX_DATA, false, CHANGES},
@@ -188,13 +188,13 @@ static double load_number(const setting *s, const dsmoe_run_settings *settings)
 static dsmoe_status check_number(const setting *s, double value, const char *source,
                                  dsmoe_error *error)
 {
-    if (value >= s->min && value <= s->max) return DSMOE_OK; /* not so for a NaN */
+    if (value >= s->min && value <= s->max) return DSMOE_OK; /* false for NaN */
     if (s->or_minus_one && value == -1) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is %.16g, outside %.16g to %.16g%s",
                        source, s->key, value, s->min, s->max, s->or_minus_one ? " and not -1" : "");
 }
 
-/* A text ends within its field. JSON has no other bytes than UTF-8. */
+/* A text must end within its field, and must be UTF-8, as JSON is. */
 static dsmoe_status check_text(const setting *s, const char *text, const char *source,
                                dsmoe_error *error)
 {
@@ -224,7 +224,7 @@ static dsmoe_status check_setting(const setting *s, const dsmoe_run_settings *se
     return DSMOE_OK;
 }
 
-/* What one setting says about another. */
+/* Checks settings against each other. */
 static dsmoe_status check_together(const dsmoe_run_settings *s, const char *source,
                                    dsmoe_error *error)
 {
@@ -363,7 +363,7 @@ static dsmoe_status read_member(void *context, const char *key, const json_node 
     return status_fail(error, DSMOE_ERROR_CONFIG, "%s: there is no setting '%.64s'", r->path, key);
 }
 
-/* Settings that the text does not name stay as they are; on failure all do. */
+/* Settings that the text does not name keep their values. On failure all do. */
 static dsmoe_status read_root(const json_node *root, const char *source,
                               dsmoe_run_settings *settings, dsmoe_error *error)
 {

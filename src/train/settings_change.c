@@ -1,4 +1,5 @@
-/* settings_change.c - other settings for a run that has begun: which it takes, and how they are told. */
+/* settings_change.c - changes of settings for a run that has begun: which are allowed, and how they are
+ * described. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +31,7 @@ static bool is_same(const setting *s, const dsmoe_run_settings *a, const dsmoe_r
     const char *x = (const char *)a + s->offset, *y = (const char *)b + s->offset;
     if (s->kind != SETTING_TEXT && s->kind != SETTING_TEXTS) return !memcmp(x, y, field_size(s));
     for (int i = 0; i < s->count; i++, x += s->size, y += s->size)
-        if (strncmp(x, y, s->size))
-            return false; /* what follows the end of a text is not part of it */
+        if (strncmp(x, y, s->size)) return false; /* bytes after the NUL do not count */
     return true;
 }
 
@@ -57,7 +57,7 @@ dsmoe_status settings_change(dsmoe_run_settings *settings, const dsmoe_run_setti
     return DSMOE_OK;
 }
 
-/* Whether a setting is left to others: -1, or an empty text. */
+/* Whether a setting is not set: -1, or an empty text. */
 static bool is_unset(const setting *s, const dsmoe_run_settings *settings)
 {
     const char *field = (const char *)settings + s->offset;
@@ -71,7 +71,7 @@ static bool is_unset(const setting *s, const dsmoe_run_settings *settings)
     return false;
 }
 
-/* The value as a person reads it. */
+/* Writes the value for people to read. */
 static void put_words(FILE *text, const setting *s, const dsmoe_run_settings *settings)
 {
     if (is_unset(s, settings))
@@ -92,7 +92,7 @@ char *settings_describe(const dsmoe_run_settings *settings, const char *key)
     return NULL;
 }
 
-/* ---- telling --------------------------------------------------------------------------------- */
+/* ---- differences ----------------------------------------------------------------------------- */
 
 bool settings_differ(const dsmoe_run_settings *before, const dsmoe_run_settings *after)
 {

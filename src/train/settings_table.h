@@ -1,5 +1,5 @@
-/* settings_table.h - the one table of settings: what each may be, where it is kept, and whether a run
- * that has begun takes another value of it. */
+/* settings_table.h - the table of settings: what values each may have, where it is stored, and whether a
+ * run that has begun accepts another value. */
 #ifndef DSMOE_TRAIN_SETTINGS_TABLE_H
 #define DSMOE_TRAIN_SETTINGS_TABLE_H
 
@@ -22,9 +22,9 @@ typedef struct setting {
     size_t offset;
     setting_kind kind;
     double min, max;
-    size_t size; /* of a text, its NUL included */
+    size_t size; /* of a text, with its NUL */
     int count;
-    bool or_minus_one; /* which then means: decide for me */
+    bool or_minus_one; /* -1 is allowed and means: not set */
     bool may_change;
 } setting;
 

@@ -1,4 +1,4 @@
-/* shares.c - tensors placed one after the other, cut into chunks, and dealt out to the ranks. */
+/* shares.c - tensors are placed one after the other, cut into chunks, and assigned to ranks. */
 #include "train/shares.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ static int home_of(const dsmoe_trainer *t, const parameter *p)
     return rank;
 }
 
-/* ---- where the tensors lie --------------------------------------------------------------------- */
+/* ---- places of tensors ------------------------------------------------------------------------- */
 
 static int64_t take(int64_t *used, int64_t n)
 {
@@ -33,7 +33,7 @@ static int64_t take(int64_t *used, int64_t n)
     return begin;
 }
 
-/* Sections first, one after the other; then the experts that live here. */
+/* Places the sections first, one after the other, then the experts of this rank. */
 static void place_tensors(dsmoe_trainer *t)
 {
     int rank = peers_rank(t->options.peers);
@@ -61,7 +61,7 @@ static int owner_of(const section *s, int64_t before, int n_ranks)
     return (int)(before * n_ranks / s->n);
 }
 
-/* The first chunk of a section that belongs to each rank or a later one. */
+/* Finds the cuts: where the chunks of each rank or a later one begin in a section. */
 static void deal_out(dsmoe_trainer *t)
 {
     shares *s = &t->shares;
@@ -79,7 +79,7 @@ static void deal_out(dsmoe_trainer *t)
     }
 }
 
-/* The numbers that belong to this rank: its parts of the sections, then its experts. */
+/* Counts the numbers that belong to this rank: its parts of the sections, then its experts. */
 static void count_own(dsmoe_trainer *t)
 {
     shares *s = &t->shares;
@@ -110,7 +110,7 @@ static const parameter *find(const dsmoe_trainer *t, int64_t index)
     return &t->parameters[low];
 }
 
-/* From a place in the row of weights to that in the rows of gradients and moments. */
+/* Converts a place in the weights to the place in gradients and moments. */
 static int64_t own_place(const dsmoe_trainer *t, const parameter *p, int64_t place)
 {
     const shares *s = &t->shares;

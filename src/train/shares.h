@@ -1,13 +1,13 @@
 /* shares.h - which rank owns which numbers.
  *
- * Numbers of the same kind of work lie together in sections: the embedding, each layer, and what comes after
- * the last one. A section's gradient is complete at one moment of backward. Its numbers are cut into chunks,
- * a chunk being part of one tensor, and runs of chunks are dealt out to the ranks: the owner of a chunk adds
- * up its gradient, keeps its moments and makes its next weights. Chunks do not depend on the number of ranks,
- * so neither do sums over them. A rank alone owns everything.
+ * Numbers are grouped into sections: the embedding, each layer, and everything after the last layer. A
+ * section's gradient is complete at one moment of backward. Its numbers are cut into chunks, each of which is
+ * part of one tensor, and consecutive chunks are assigned to the ranks. The owner of a chunk adds up its
+ * gradient, keeps its moments and computes its new weights. Chunks do not depend on the number of ranks, so
+ * neither do sums over them. A single rank owns everything.
  *
- * With experts divided over ranks, a routed expert belongs to the rank that runs it, whole, and to no
- * section. */
+ * If experts are divided over ranks, a routed expert belongs as a whole to the rank that runs it, and to
+ * no section. */
 #ifndef DSMOE_TRAIN_SHARES_H
 #define DSMOE_TRAIN_SHARES_H
 
@@ -16,28 +16,28 @@
 struct dsmoe_trainer;
 
 typedef struct section {
-    int64_t begin, n; /* in the row of weights, gaps between tensors included */
+    int64_t begin, n; /* place in the weights, with gaps between tensors */
     int64_t *cuts;    /* [n_ranks + 1]: rank r owns begin + cuts[r] … begin + cuts[r + 1] - 1 */
-    int64_t own;      /* where this rank's part begins in its rows of gradients and moments */
+    int64_t own;      /* where this rank's part begins in its gradients and moments */
 } section;
 
 typedef struct chunk {
-    int64_t begin; /* in the row of weights; -1: this rank does not have it */
-    int64_t own;   /* in the rows of gradients and moments; -1: another rank's */
+    int64_t begin; /* place in the weights; -1: not on this rank */
+    int64_t own;   /* place in gradients and moments; -1: another rank's */
     int64_t n;
     int owner;
-    bool decays; /* as its tensor */
+    bool decays; /* if its tensor does */
 } chunk;
 
 typedef struct shares {
     section *sections; /* [n_sections]: embedding, layers, the rest */
     int64_t n_sections;
-    int64_t *cuts; /* of all of them */
+    int64_t *cuts; /* cuts of all sections */
     int64_t n_chunks;
-    int64_t n_in_sections; /* numbers; those of divided experts come after them */
-    int64_t n_own;         /* numbers in the rows of gradients and moments */
+    int64_t n_in_sections; /* numbers; divided experts' numbers come after them */
+    int64_t n_own;         /* numbers in gradients, and in each moment */
     int64_t n_own_in_sections;
-    int64_t n_most;    /* numbers of the largest section but the first */
+    int64_t n_most;    /* numbers of the largest section except the first */
     int64_t n_partial; /* numbers of the largest part of a section that this rank owns */
 } shares;
 
@@ -47,21 +47,21 @@ static inline size_t section_part(const section *s, int rank)
     return (size_t)(s->cuts[rank + 1] - s->cuts[rank]) * sizeof(float);
 }
 
-/* Places the tensors of `trainer`, whose names and sizes are known, and deals them out. */
+/* Places the tensors of `trainer`, whose names and sizes are known, and assigns them to ranks. */
 dsmoe_status shares_make(struct dsmoe_trainer *trainer, dsmoe_error *error);
 void shares_free(shares *s);
 
 /* Chunks are counted from 0 in the order of the tensors. */
 chunk shares_chunk(const struct dsmoe_trainer *trainer, int64_t index);
 
-/* The numbers first … end - 1 of a parameter that a rank owns; none: first is end. */
+/* The numbers first … end - 1 of a parameter that a rank owns; none if first is end. */
 typedef struct share_range {
     int64_t first, end;
 } share_range;
 share_range shares_range(const struct dsmoe_trainer *trainer, size_t parameter, int rank);
-/* Where a number of a parameter that this rank owns lies in the rows of gradients and moments. */
+/* The place in gradients and moments of a number that this rank owns. */
 int64_t shares_own(const struct dsmoe_trainer *trainer, size_t parameter, int64_t number);
-/* Whether the parameter belongs to an expert that one rank alone has. */
+/* Whether the parameter belongs to an expert that only one rank has. */
 bool shares_is_divided(const struct dsmoe_trainer *trainer, size_t parameter);
 
 #endif

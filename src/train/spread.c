@@ -1,9 +1,9 @@
-/* spread.c - gathering numbers from their owners, and handing them out. */
+/* spread.c - gathers numbers from their owners, and distributes them. */
 #include "train/spread.h"
 
 #include <string.h>
 
-/* A number of a parameter that this rank keeps. */
+/* The address of a number of a parameter that this rank keeps. */
 static float *number_at(const dsmoe_trainer *t, trainer_row row, size_t index, int64_t number)
 {
     if (row == ROW_WEIGHTS) return t->weights + t->parameters[index].begin + number;
@@ -17,7 +17,7 @@ static bool is_everywhere(const dsmoe_trainer *t, trainer_row row, size_t index)
     return !t->options.peers || (row == ROW_WEIGHTS && !shares_is_divided(t, index));
 }
 
-/* Those of n numbers from `first` on that a rank keeps. */
+/* Which of the n numbers beginning with `first` a rank keeps. */
 static share_range part_of(const dsmoe_trainer *t, size_t index, int rank, int64_t first, int64_t n)
 {
     share_range r = shares_range(t, index, rank);
@@ -60,7 +60,7 @@ dsmoe_status spread_write(dsmoe_trainer *t, trainer_row row, size_t index, int64
                           const void *numbers, dsmoe_error *error)
 {
     const dsmoe_peers *p = t->options.peers;
-    const char *from = numbers; /* of any alignment */
+    const char *from = numbers; /* with any alignment */
     if (is_everywhere(t, row, index)) {
         float *to = number_at(t, row, index, first);
         if (peers_rank(p) == 0) memcpy(to, from, (size_t)n * sizeof *to);

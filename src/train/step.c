@@ -3,8 +3,8 @@
  *   middle = x + Attention(norm(x))
  *   next   = middle + FFN(norm(middle))     FFN: one SwiGLU network, or the MoE layer
  *
- * Backward walks the same way back. The norms are cheap and made again rather than kept; with
- * `recompute` so is the whole layer, of which only the input is kept. */
+ * Backward runs through the same steps in reverse. The norms are cheap and computed again rather than
+ * kept. With `recompute` so is the whole layer, of which only the input is kept. */
 #include "train/step.h"
 
 #include <math.h>
@@ -58,7 +58,7 @@ static head_job head_of(const dsmoe_trainer *t)
                       .n_threads = t->options.n_threads};
 }
 
-/* The largest part of the work; 0 if it cannot fit. */
+/* Memory for the largest part of the work; 0 if it cannot fit. */
 static size_t phase_size(const dsmoe_trainer *t, const attention_batch *batch, int64_t n_tokens)
 {
     head_job head = head_of(t);
@@ -102,8 +102,9 @@ static void layer_place(arena *a, const dsmoe_trainer *t, const attention_batch 
             (kept_piece){a->base ? a->base + at[i] : NULL, at[i + 1] - at[i], i == 1 || i == 3};
 }
 
-/* Layers whose place another one has taken when backward comes to them, and that have nothing in a store: they are run
- * once more. In halves the last layer still has its place then, otherwise the last one of those that share it. */
+/* How many layers have lost their memory to another layer, and have nothing in a store, when backward
+ * reaches them: they are run again. In halves, the last layer still has its values then, otherwise the
+ * last of the layers that share memory. */
 static int64_t n_gone(const dsmoe_trainer *t)
 {
     return t->in_halves ? moe_min(t->n_sharing, t->config.num_hidden_layers - 1) : t->n_sharing - 1;
@@ -111,7 +112,8 @@ static int64_t n_gone(const dsmoe_trainer *t)
 
 static bool is_gone(const dsmoe_trainer *t, int64_t layer) { return layer < n_gone(t); }
 
-/* The layers' memory one after the other, but all in one place for those whose place another one may take. */
+/* Places the memory of the layers one after the other, except that layers which share memory are in the
+ * same place. */
 static void layers_place(arena *a, const dsmoe_trainer *t, const attention_batch *batch,
                          int64_t n_tokens, layer_saved *layers)
 {
@@ -125,7 +127,7 @@ static void layers_place(arena *a, const dsmoe_trainer *t, const attention_batch
     }
     *a = furthest;
     for (int64_t i = 0; i < n_layers; i++) {
-        bool is_kept = i == 0 || i >= t->lowest; /* backward does not come to the others */
+        bool is_kept = i == 0 || i >= t->lowest; /* backward does not reach the others */
         float *x = is_kept ? arena_take(a, n_tokens * t->config.hidden_size, sizeof(float)) : NULL;
         if (layers) layers[i].x = is_kept ? x : layers[0].x;
     }
@@ -188,7 +190,7 @@ void step_begin(dsmoe_trainer *t)
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-/* Adds what has passed since *last to a part, except what was spent on other ranks. */
+/* Adds the time since *last to a part, except what was spent on other ranks. */
 static void lap(dsmoe_trainer *t, double *part, double *last)
 {
     double now = clock_seconds(), sent = timed_peers_take(&t->timed);
@@ -197,13 +199,13 @@ static void lap(dsmoe_trainer *t, double *part, double *last)
     *last = now;
 }
 
-/* What a layer has counted for itself does not count as the experts' time as well. */
+/* Times that a layer has counted itself do not count as the experts' time as well. */
 static void add_times(dsmoe_trainer *t, const layer_times *times)
 {
     t->times.router += times->router;
     t->times.experts -= times->router;
     t->times.waiting += times->waiting;
-    t->times.sending -= times->waiting; /* which lap counts among it */
+    t->times.sending -= times->waiting; /* lap counts waiting as sending */
 }
 
 /* ---- the FFN --------------------------------------------------------------------------------- */
@@ -214,7 +216,7 @@ static dsmoe_expert_weights expert_pointers(const moe_expert *e)
                                   (float *)e->down_proj.data};
 }
 
-/* The dense network as an expert that gets every token. */
+/* Treats the dense network as an expert that gets every token. */
 static dense_space dense_experts(dsmoe_trainer *t, int64_t layer, const layer_saved *kept,
                                  float *out)
 {
@@ -279,7 +281,7 @@ static dsmoe_status ffn_backward(dsmoe_trainer *t, int64_t layer, dsmoe_error *e
     }
     correction_clear(t, layer, t->fold.into->slots);
     dsmoe_workspace workspace = {s->phase, s->phase_size, t->options.n_threads};
-    bool accumulate = trainer_divides_experts(t) && t->n_batches > 0; /* they fold by themselves */
+    bool accumulate = trainer_divides_experts(t) && t->n_batches > 0; /* added up in place */
     dsmoe_error why;
     layer_times times = {0};
     dsmoe_status status =
@@ -291,7 +293,7 @@ static dsmoe_status ffn_backward(dsmoe_trainer *t, int64_t layer, dsmoe_error *e
 
 /* ---- one layer ------------------------------------------------------------------------------- */
 
-/* The layer's input, unless it is there already: what the layer before made of it. */
+/* Computes the layer's input from the previous layer's output, unless it is there already, and its norm. */
 static void take_over(dsmoe_trainer *t, int64_t layer, bool again)
 {
     step_space *s = t->space;
@@ -303,7 +305,7 @@ static void take_over(dsmoe_trainer *t, int64_t layer, bool again)
         norm_add_forward(&s->norm, s->layers[layer - 1].middle, s->y, x, weight, s->normed);
 }
 
-/* Leaves what the FFN adds to `middle` in s->y. `again`: for backward, the input being known. */
+/* Leaves what the FFN adds to `middle` in s->y. `again`: for backward, when the input is known. */
 static dsmoe_status layer_run(dsmoe_trainer *t, int64_t layer, bool again,
                               dsmoe_layer_losses *losses, dsmoe_error *error)
 {
@@ -323,7 +325,7 @@ static dsmoe_status layer_run(dsmoe_trainer *t, int64_t layer, bool again,
     return DSMOE_OK;
 }
 
-/* What forward leaves for backward is rounded, and put away before the next layer comes. */
+/* Rounds what forward leaves for backward, and stores it before the next layer runs. */
 static void put_away(dsmoe_trainer *t, int64_t layer)
 {
     const layer_saved *kept = &t->space->layers[layer];
@@ -332,7 +334,7 @@ static void put_away(dsmoe_trainer *t, int64_t layer)
     lap(t, &t->times.rest, &last);
 }
 
-/* What backward needs of a layer, back in its place. */
+/* Restores what backward needs of a layer, or computes it again. */
 static dsmoe_status fetch(dsmoe_trainer *t, int64_t layer, dsmoe_error *error)
 {
     const layer_saved *kept = &t->space->layers[layer];
@@ -345,7 +347,7 @@ static dsmoe_status fetch(dsmoe_trainer *t, int64_t layer, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* From the gradient by the layer's output, in s->dx, to that by its input. */
+/* From the gradient by the layer's output to that by its input, both in s->dx. */
 static dsmoe_status layer_run_back(dsmoe_trainer *t, int64_t layer, dsmoe_error *error)
 {
     step_space *s = t->space;
@@ -382,7 +384,7 @@ static void embed(dsmoe_trainer *t, const int32_t *tokens)
                                              x + i * hidden);
 }
 
-/* A token's row collects the gradients of all its places, in order. A tied head has written its own
+/* A token's row collects the gradients of all its positions, in order. A tied head has written its own
  * part there already. */
 static void embed_back(dsmoe_trainer *t, const int32_t *tokens)
 {
@@ -395,7 +397,7 @@ static void embed_back(dsmoe_trainer *t, const int32_t *tokens)
         t->kernels->axpy(hidden, 1.0f, t->space->dx + i * hidden, gradient + tokens[i] * hidden);
 }
 
-/* What the head sees. */
+/* Computes the head's input. */
 static void finish_layers(dsmoe_trainer *t)
 {
     step_space *s = t->space;
@@ -409,7 +411,7 @@ static preference_places places_of(const dsmoe_trainer *t, const dsmoe_batch *ba
                                t->options.sequence_length};
 }
 
-/* The margins of a batch of preferences, from what the head sees. */
+/* Computes the margins of a batch of preferences from the head's input. */
 static void find_margins(dsmoe_trainer *t, const dsmoe_batch *batch, double *margins)
 {
     const head_job head = head_of(t);
@@ -418,7 +420,7 @@ static void find_margins(dsmoe_trainer *t, const dsmoe_batch *batch, double *mar
         &places, head_losses(&head, t->space->normed, batch->targets, t->space->phase), margins);
 }
 
-/* The losses of a batch of preferences; what each token counts in them is left in s->shares. */
+/* Computes the losses of a batch of preferences; leaves each token's factor in s->shares. */
 static preference_sums compare(dsmoe_trainer *t, const dsmoe_batch *batch)
 {
     step_space *s = t->space;
@@ -452,7 +454,7 @@ preference_sums step_predict(dsmoe_trainer *t, const dsmoe_batch *batch)
     return sums;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the whole model ------------------------------------------------------------------------- */
 
 static void count_load(dsmoe_trainer *t, int64_t layer, int32_t *load)
 {
@@ -465,7 +467,7 @@ static void count_load(dsmoe_trainer *t, int64_t layer, int32_t *load)
         load[routing.topk_idx[i]] += !positions || positions[i / k] >= 0;
 }
 
-/* Without a batch: the experts that live here still work for others. */
+/* A rank without a batch: its experts still work for others. */
 static dsmoe_status serve_forward(dsmoe_trainer *t, dsmoe_error *error)
 {
     STATUS_TRY(arrival_finish(t, error));
@@ -476,7 +478,7 @@ static dsmoe_status serve_forward(dsmoe_trainer *t, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* What attention and experts are to know of it; a rank without one has no sequence. */
+/* Describes the batch to attention and experts. A rank without a batch has no sequences. */
 static void take_batch(dsmoe_trainer *t, const dsmoe_batch *batch)
 {
     step_space *s = t->space;
@@ -506,7 +508,7 @@ dsmoe_status step_forward(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_erro
         count_load(t, i, load);
         load += t->config.n_routed_experts;
     }
-    return arrival_finish(t, error); /* what the head needs */
+    return arrival_finish(t, error); /* the head needs its weights */
 }
 
 dsmoe_status step_refer(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_error *error)
@@ -523,7 +525,7 @@ dsmoe_status step_refer(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_error 
     return DSMOE_OK;
 }
 
-/* The same on the way back. What forward kept of a layer may have to be made again. */
+/* The same for backward. What forward kept of a layer may have to be computed again. */
 static dsmoe_status serve_backward(dsmoe_trainer *t, int64_t layer, dsmoe_error *error)
 {
     if (!trainer_divides_experts(t) || !t->model->layers[layer]) return DSMOE_OK;

@@ -1,14 +1,14 @@
-/* targets.c - words for matrices. */
+/* targets.c - finds the matrices that words mean. */
 #include "train/targets.h"
 
 #include <string.h>
 
 static const struct {
-    const char *word, *path; /* what the module's name has after "model.layers.N." */
+    const char *word, *path; /* what follows "model.layers.N." in the module's name */
 } kinds[] = {{"attention", "self_attn."},
              {"shared", "mlp.shared_experts."},
              {"routed", "mlp.experts."},
-             {"dense", "mlp."}}; /* what the two before it leave */
+             {"dense", "mlp."}}; /* except shared and routed, which are tried first */
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 typedef struct word {
@@ -25,7 +25,7 @@ static bool next_word(const char **list, word *w)
     return w->length > 0;
 }
 
-/* "self_attn.q_proj" of "model.layers.3.self_attn.q_proj.weight"; nothing if it cannot have an addition. */
+/* "self_attn.q_proj" for "model.layers.3.self_attn.q_proj.weight"; empty if it cannot have an addition. */
 static word module_of(const weight_spec *spec)
 {
     static const char before[] = "model.layers.";
@@ -54,7 +54,7 @@ static int kind_of(word module)
     return kind;
 }
 
-/* The whole name, from "model.layers." on, or its end after a point. */
+/* Whether a word is the whole name, with "model.layers.", or its end after a dot. */
 static bool is_name(word w, const weight_spec *spec)
 {
     size_t length = strlen(spec->name) - strlen(".weight");
@@ -63,7 +63,7 @@ static bool is_name(word w, const weight_spec *spec)
     return !memcmp(end, w.at, w.length) && (end == spec->name || end[-1] == '.');
 }
 
-/* Which of the kinds a word is; N_KINDS: a name. */
+/* Which kind a word is; N_KINDS: it is a name. */
 static int kind_of_word(word w)
 {
     int kind = 0;
@@ -100,7 +100,7 @@ static dsmoe_status search_visit(void *context, const weight_spec *spec, dsmoe_e
     return DSMOE_OK;
 }
 
-/* A model may have nothing of a kind, such as dense layers; but a name that nothing has is a mistake. */
+/* A model may have no matrix of a kind, such as dense layers, but a name without a matrix is a mistake. */
 dsmoe_status targets_check(const dsmoe_config *c, const char *targets, dsmoe_error *error)
 {
     search s = {.found = false};

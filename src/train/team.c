@@ -14,22 +14,22 @@ typedef enum order_kind {
     ORDER_FILL,
     ORDER_BACKWARD,
     ORDER_UPDATE,
-    ORDER_WEIGHTS, /* all of them everywhere, which any order but the next batch brings about */
+    ORDER_WEIGHTS, /* sends all weights everywhere, as all orders except BACKWARD do */
     ORDER_SERVE,
 } order_kind;
 
 typedef struct order {
     int32_t kind;
-    int32_t n; /* a trainer_row, units, a status */
+    int32_t n; /* a trainer_row, a number of units, or a status */
     uint64_t seed;
     double lr;
     int64_t n_updates; /* so far */
     int32_t has_positions;
-    double n_targets, n_tokens; /* of a unit, the mean */
+    double n_targets, n_tokens; /* of a unit, on average */
     double beta;
 } order;
 
-/* Before anything but another batch all weights are everywhere. */
+/* Any order except another batch needs all weights on all ranks. */
 static dsmoe_status finish_arrival(dsmoe_trainer *t, order_kind kind, dsmoe_error *error)
 {
     return kind == ORDER_BACKWARD ? DSMOE_OK : arrival_finish(t, error);
@@ -50,7 +50,7 @@ dsmoe_status team_init(dsmoe_trainer *t, uint64_t seed, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* A walk that all ranks make. Only a lost rank ends it early; `use` is not called after it has failed. */
+/* All ranks make this walk. Only a lost rank ends it early; `use` is not called again after it has failed. */
 static dsmoe_status walk_read(const dsmoe_trainer *t, trainer_row row, team_read_fn *use,
                               void *context, dsmoe_error *error)
 {
@@ -99,7 +99,8 @@ dsmoe_status team_fill(dsmoe_trainer *t, trainer_row row, team_fill_fn *give, vo
 
 /* ---- a step ---------------------------------------------------------------------------------------- */
 
-/* The tokens of a unit, then its targets, then its positions if it has any, on their way from rank 0. */
+/* Sends one of the arrays of each unit from rank 0: tokens, then targets, then positions, if there are
+ * any. */
 static dsmoe_status send_units(const dsmoe_trainer *t, int n_units, const int32_t *numbers,
                                dsmoe_error *error)
 {
@@ -139,7 +140,7 @@ dsmoe_status team_backward(dsmoe_trainer *t, int n_units, const dsmoe_batch *b, 
     return dsmoe_trainer_backward(t, b, NULL, error);
 }
 
-/* `stop` says whether this rank wants to stop, and then which one does. */
+/* Before the call `stop` says whether this rank wants to stop, afterwards which rank does. */
 static dsmoe_status update_all(dsmoe_trainer *t, double lr, dsmoe_update *update, dsmoe_error *stop,
                                dsmoe_error *error)
 {
@@ -160,7 +161,7 @@ dsmoe_status team_update(dsmoe_trainer *t, double lr, dsmoe_update *update, dsmo
     return update_all(t, lr, update, stop, error);
 }
 
-/* ---- looking at the model ---------------------------------------------------------------------------- */
+/* ---- measuring the model ----------------------------------------------------------------------------- */
 
 dsmoe_status team_begin_serving(dsmoe_trainer *t, dsmoe_error *error)
 {
@@ -191,9 +192,9 @@ static dsmoe_status hear_end(const dsmoe_peers *p, dsmoe_status status, dsmoe_er
     return status;
 }
 
-/* ---- following ------------------------------------------------------------------------------------------- */
+/* ---- following ----------------------------------------------------------------------------------------- */
 
-/* A step that is not finite is not a failure: rank 0 knows, and the update skips. */
+/* A step that is not finite is not a failure: rank 0 knows it, and the update is skipped. */
 static dsmoe_status follow_backward(const team_follower *f, order o, dsmoe_error *error)
 {
     dsmoe_trainer *t = f->trainer;
@@ -220,7 +221,7 @@ static dsmoe_status follow_update(const team_follower *f, order o, dsmoe_error *
     return update_all(f->trainer, o.lr, NULL, &stop, error);
 }
 
-/* Rank 0 looks at the model. */
+/* Runs experts while rank 0 measures the model. */
 static dsmoe_status follow_serving(const dsmoe_trainer *t, dsmoe_error *error)
 {
     int n_threads = t->options.n_threads;
@@ -249,7 +250,7 @@ static dsmoe_status obey(const team_follower *f, order o, dsmoe_error *error)
     case ORDER_SERVE: return follow_serving(t, error);
     case ORDER_END: break;
     }
-    return status_fail(error, DSMOE_ERROR_PEER, "rank 0 asks for something unknown");
+    return status_fail(error, DSMOE_ERROR_PEER, "rank 0 sent an unknown order");
 }
 
 dsmoe_status team_follow(const team_follower *f, dsmoe_error *error)

@@ -1,8 +1,8 @@
-/* tokenizer_hash.c - a number that distinguishes tokenizers by what they do.
+/* tokenizer_hash.c - a hash that distinguishes tokenizers by what they do.
  *
- * Its tables are hashed whole: tokens, merges with their ranks, added tokens. How it normalises and
- * cuts a text is code, not a table; that is hashed by what becomes of a text in which such rules
- * differ. */
+ * The tables are hashed completely: tokens, merges with their ranks, added tokens. How a tokenizer
+ * normalises and cuts text is code, not a table, so the hash includes the tokens of a text in which such
+ * rules make a difference. */
 #include "train/tokenizer_hash.h"
 
 #include <stdlib.h>
@@ -10,8 +10,8 @@
 
 #include "text/tokenizer.h"
 
-/* Spaces of all kinds and numbers, runs of signs, contractions, case, accents composed and not, wide
- * and ligated letters, scripts without spaces, marks, emoji, line ends of all kinds, a broken byte. */
+/* All kinds of spaces, numbers, sequences of signs, contractions, case, composed and decomposed accents,
+ * wide and ligated letters, scripts without spaces, marks, emoji, all kinds of line ends, a broken byte. */
 static const char probe_text[] =
     "Hi  Hello, hello WORLD!  It's we'll THEY'RE I'd\n\n\tint main(void) { return 0x1F + 12345.678e-9; }"
     "\r\n   \n x=y;; -> ... !!! ???\xc2\xa0non\xe3\x80\x80wide \xc3\xa9 e\xcc\x81 \xc3\x85 A\xcc\x8a "
@@ -40,8 +40,7 @@ static void add_vocabulary(hash_state *h, const vocabulary *v)
     hash_add(h, v->byte_ids, sizeof v->byte_ids);
 }
 
-/* The slots lie in an order that follows from the merges and theirs, so equal tables have equal
- * slots. */
+/* The order of the slots follows from the merges and their order, so equal tables have equal slots. */
 static void add_merges(hash_state *h, const merges *m)
 {
     hash_add_number(h, m->count);
@@ -55,7 +54,7 @@ static void add_merges(hash_state *h, const merges *m)
 static void add_tree(hash_state *h, const added_tree *tree)
 {
     hash_add_number(h, tree->count);
-    for (size_t i = 1; i < tree->count; i++) { /* the first one is unused */
+    for (size_t i = 1; i < tree->count; i++) { /* the first node is unused */
         const added_node *node = &tree->nodes[i];
         uint32_t fields[4] = {node->child, node->sibling, node->token, node->byte};
         hash_add(h, fields, sizeof fields);

@@ -1,8 +1,8 @@
 /* trainer.c - a model being trained: its memory and weights.
  *
- * Weights, gradients and both moments are four rows of numbers: the tensors in the order of the walk, each
- * on a cache line of its own. The optimizer sees only the rows, the model only the tensors. Of gradients and
- * moments each rank has what it owns (shares.h). */
+ * Weights, gradients and both moments are four arrays of numbers with the tensors in the order of the
+ * walk, each on a cache line of its own. The optimizer sees only these arrays, the model only the tensors.
+ * A rank has only the gradients and moments that it owns (shares.h). */
 #include "train/trainer.h"
 
 #include <math.h>
@@ -24,11 +24,11 @@
 
 enum {
     THREADS_MAX = 1024,
-    BATCH_MAX = 1 << 24,   /* tokens that go through at once */
-    TENSORS_MAX = 1 << 22, /* so many are named and listed before their size is known */
+    BATCH_MAX = 1 << 24,   /* tokens that go through the model at once */
+    TENSORS_MAX = 1 << 22, /* limit for listing tensors before their sizes are known */
 };
 
-/* Of the memory that is available: what a trainer takes that may keep more or less. */
+/* The share of available memory that a trainer takes if it can keep more or less. */
 static const double largest_share = 0.9;
 
 dsmoe_trainer_options dsmoe_trainer_options_default(void)
@@ -43,7 +43,7 @@ dsmoe_trainer_options dsmoe_trainer_options_default(void)
                                    .bias_speed = 0.001};
 }
 
-/* In float32, which is what they become. */
+/* Checked in float32, because that is how they are used. */
 static bool in_unit(double x) { return x >= 0.0 && (float)x < 1.0f; }
 
 static dsmoe_status options_check(const dsmoe_config *c, const dsmoe_trainer_options *o,
@@ -83,14 +83,14 @@ static dsmoe_status out_of_memory(dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory to train this model");
 }
 
-/* ---- where the tensors lie ----------------------------------------------------------------- */
+/* ---- places of tensors --------------------------------------------------------------------- */
 
 typedef struct list_walk {
     dsmoe_trainer *trainer;
     size_t tensor;
 } list_walk;
 
-/* The layer that a tensor belongs to, or -1. */
+/* The section that a tensor belongs to: 0 for the embedding, then the layers, then the rest. */
 static int64_t section_of(const dsmoe_trainer *t, const char *name)
 {
     long long layer = -1;
@@ -99,7 +99,7 @@ static int64_t section_of(const dsmoe_trainer *t, const char *name)
     return layer >= 0 ? layer + 1 : is_first ? 0 : t->config.num_hidden_layers + 1;
 }
 
-/* A first walk counts, a second one lists. */
+/* The first walk counts the parameters, the second lists them. */
 static dsmoe_status list_visit(void *context, const weight_spec *spec, dsmoe_error *error)
 {
     list_walk *walk = context;
@@ -137,7 +137,7 @@ const parameter *trainer_whole(const dsmoe_trainer *t, size_t index)
     return low < t->n_parameters && p->tensor == index && p->part == PART_WHOLE ? p : NULL;
 }
 
-/* Points the slots of a walk into one of the rows. */
+/* Points the slots of a walk into an array of numbers. */
 typedef struct slot_walk {
     const dsmoe_trainer *trainer;
     float *row;
@@ -172,7 +172,7 @@ static void set_slots(const dsmoe_trainer *t, model_weights *slots, float *row)
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-/* What weights want x to be: see ints.h. */
+/* Which forms of x the weights need: see ints.h. */
 static dsmoe_status form_visit(void *context, const weight_spec *spec, dsmoe_error *error)
 {
     (void)error;
@@ -181,7 +181,7 @@ static dsmoe_status form_visit(void *context, const weight_spec *spec, dsmoe_err
     return DSMOE_OK;
 }
 
-/* Everything that is small: the tensors' places, and the model over them. */
+/* Sets up everything small: the places of the tensors, and the model that uses them. */
 static dsmoe_status describe(dsmoe_trainer *t, dsmoe_error *error)
 {
     list_walk count = {t, 0}, list = {t, 0};
@@ -224,7 +224,7 @@ static dsmoe_status describe(dsmoe_trainer *t, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* The layers know the weights by copies of the pointers: they are made once those are known. */
+/* The layers have copies of the pointers to weights, so they are created once the pointers are known. */
 static dsmoe_status make_layers(dsmoe_trainer *t, dsmoe_error *error)
 {
     for (int64_t i = 0; i < t->config.num_hidden_layers; i++) dsmoe_layer_free(t->model->layers[i]);
@@ -272,7 +272,8 @@ static dsmoe_trainer_memory measure(const dsmoe_trainer *t)
     step_place(&a, t, &m.activations);
     arena_take(&a, 1, adamw_size(t));
     size_t all = arena_size(&a);
-    /* The configuration is checked: 4 bytes each of fewer than 2^58 numbers. */
+    /* This cannot overflow: the configuration was checked, so there are fewer than 2^58 numbers of 4
+     * bytes. */
     m.weights = (size_t)t->n_numbers * sizeof(float);
     m.gradients = (size_t)t->shares.n_own * sizeof(float);
     m.moments = 2 * m.gradients;
@@ -288,7 +289,8 @@ static double memory_sum(const dsmoe_trainer_memory *m)
            (double)m->workspace + (double)m->base;
 }
 
-/* With tuning, so many layers share a place as must, from the lowest on; below it nothing is kept anyway. */
+/* With tuning, only as many layers share memory as necessary, from the lowest trained one up. Nothing is
+ * kept below it. */
 static void choose_sharing(dsmoe_trainer *t)
 {
     if (!t->options.tuning || t->options.recompute) return;
@@ -300,7 +302,7 @@ static void choose_sharing(dsmoe_trainer *t)
     }
 }
 
-/* A system that overcommits would give out what it does not have, and end the process later. */
+/* A system that overcommits would grant memory that it does not have, and kill the process later. */
 dsmoe_status trainer_check_memory(const dsmoe_trainer_memory *m, dsmoe_error *error)
 {
     double state = (double)m->weights + (double)m->gradients + (double)m->moments;
@@ -509,7 +511,7 @@ dsmoe_status trainer_update(dsmoe_trainer *t, double lr, dsmoe_update *update, d
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "an update needs a batch before it");
     if (!isfinite(lr) || lr < 0.0)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "the learning rate must be a number from 0 on, not %g", lr);
+                           "the learning rate must be a finite number of at least 0, not %g", lr);
     dsmoe_update done = {NAN, true};
     dsmoe_status status = DSMOE_OK;
     if (!t->poisoned) status = adamw_update(t, lr, t->norms, &done, error);
@@ -526,11 +528,11 @@ dsmoe_status dsmoe_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_updat
 {
     STATUS_TRY(trainer_update(trainer, lr, update, error));
     STATUS_TRY(arrival_finish(trainer, error));
-    trainer_start_lap(trainer); /* the sending of this step, not of the next */
+    trainer_start_lap(trainer); /* counts the sending in this step, not in the next */
     return DSMOE_OK;
 }
 
-/* ---- looking ------------------------------------------------------------------------------- */
+/* ---- load and times ------------------------------------------------------------------------ */
 
 const int64_t *dsmoe_trainer_expert_load(const dsmoe_trainer *trainer)
 {

@@ -1,4 +1,4 @@
-/* trainer_load.c - the weights of another model, of any type, into a trainer. */
+/* trainer_load.c - loads the weights of another model, of any type, into a trainer. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,13 +8,13 @@
 #include "model/kv_b.h"
 #include "train/team.h"
 
-/* Its tensors in the order of the walk. */
+/* The other model's tensors in the order of the walk. */
 typedef struct load_walk {
     dsmoe_trainer *trainer;
     const dsmoe_model *model;
     size_t next;
-    weight_spec *specs; /* [n_tensors of the model]; their names do not last */
-    float *room;        /* the largest of those that are trained, in float32 */
+    weight_spec *specs; /* [n_tensors of the model]; their names are temporary */
+    float *room;        /* space for the largest parameter in float32 */
 } load_walk;
 
 static dsmoe_status load_visit(void *context, const weight_spec *spec, dsmoe_error *error)
@@ -30,7 +30,7 @@ static dsmoe_status load_visit(void *context, const weight_spec *spec, dsmoe_err
     return DSMOE_OK;
 }
 
-/* Rows of q and k of a GGUF file lie in another order. */
+/* Whether the rows of a matrix are in another order, as those of q and k in a GGUF file. */
 static bool is_permuted(const dsmoe_model *model, const char *name)
 {
     gguf_place place;
@@ -38,7 +38,7 @@ static bool is_permuted(const dsmoe_model *model, const char *name)
            place.permuted;
 }
 
-/* kv_b_proj of a GGUF file lies in two halves: its own slot is empty. */
+/* A GGUF file has kv_b_proj in two halves, so its own slot is empty. */
 static const void *give_kv_b(const load_walk *walk, const weight_spec *spec, const char *name)
 {
     const dsmoe_config *c = &walk->trainer->config;
@@ -75,7 +75,7 @@ static dsmoe_status load(load_walk *walk, dsmoe_error *error)
     if (!walk->specs || !walk->room)
         return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory to load a model");
     model_weights weights = *walk->model->weights;
-    weights.kv_b_split = false; /* as it is trained */
+    weights.kv_b_split = false; /* it is trained as a whole */
     STATUS_TRY(weights_each(&walk->model->config, &weights, load_visit, walk, error));
     if (walk->next < dsmoe_model_tensor_count(t->model))
         return status_fail(error, DSMOE_ERROR_CONFIG, "the model lacks %s, which is to be trained",
@@ -90,7 +90,8 @@ dsmoe_status dsmoe_trainer_load(dsmoe_trainer *trainer, const dsmoe_model *model
     if (!trainer || !model)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no trainer or no model given");
     if (trainer_low_rank(trainer))
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "a model has no low-rank additions");
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "a trainer of low-rank additions cannot load a model");
     int64_t most = 0;
     for (size_t i = 0; i < trainer->n_parameters; i++)
         if (trainer->parameters[i].n > most) most = trainer->parameters[i].n;

@@ -1,4 +1,4 @@
-/* tuning.c - the tensors that are trained over a frozen base. */
+/* tuning.c - the tensors that are trained on top of a frozen base. */
 #include "train/tuning.h"
 
 #include <math.h>
@@ -18,10 +18,10 @@ static dsmoe_status check_lora(const dsmoe_config *c, const dsmoe_tuning *tuning
                                dsmoe_error *error)
 {
     if (tuning->rank < 1 || tuning->rank > LOW_RANK_MOST)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "ranks are 1 to %d, not %lld",
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "rank must be 1 to %d, not %lld",
                            LOW_RANK_MOST, (long long)tuning->rank);
     if (!(tuning->alpha > 0.0) || !isfinite((float)tuning->alpha))
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "alpha is a positive number, not %g",
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "alpha must be a positive number, not %g",
                            tuning->alpha);
     return targets_check(c, tuning->targets, error);
 }
@@ -69,15 +69,15 @@ static dsmoe_status base_visit(void *context, const weight_spec *spec, dsmoe_err
     memcpy(slot->shape, spec->shape, sizeof slot->shape);
     if (spec->n_dims == 2) {
         slot->matrix = *spec->slot.matrix;
-        slot->matrix.home = NULL; /* octets beside the file would take its memory again */
-        slot->matrix.id = 0;      /* which the trainer gives */
+        slot->matrix.home = NULL; /* octets outside the file would need its memory a second time */
+        slot->matrix.id = 0;      /* the trainer assigns one */
     } else {
         slot->vector = *spec->slot.vector;
     }
     return DSMOE_OK;
 }
 
-/* kv_b_proj of a GGUF file lies in two halves; training wants it whole. */
+/* A GGUF file has kv_b_proj in two halves; training needs it whole. */
 static dsmoe_status join_kv_b(dsmoe_trainer *t, dsmoe_error *error)
 {
     const dsmoe_config *c = &t->config;
@@ -125,7 +125,7 @@ dsmoe_status tuning_open(dsmoe_trainer *t, dsmoe_error *error)
     const dsmoe_model *base = t->options.tuning->base;
     model_weights whole = *base->weights;
     size_t n_base = 0, n = 0;
-    whole.kv_b_split = false; /* as it is trained */
+    whole.kv_b_split = false; /* it is trained as a whole */
     weights_each(&base->config, &whole, count_visit, &n_base, NULL);
     weights_each(&t->config, NULL, count_visit, &n, NULL);
     if (n != n_base)
@@ -154,7 +154,7 @@ void tuning_close(dsmoe_trainer *t)
 
 base_slot tuning_slot(const dsmoe_trainer *t, size_t index) { return t->base_slots[index]; }
 
-/* ---- what is trained --------------------------------------------------------------------------- */
+/* ---- trained parameters ------------------------------------------------------------------------ */
 
 static bool is_chosen_expert(const dsmoe_trainer *t, const weight_spec *spec)
 {

@@ -1,5 +1,5 @@
-/* tuning.h - which tensors of a base model are trained, whole or by low-rank additions; the others stay where they lie
- * and in the type they have. */
+/* tuning.h - which tensors of a base model are trained, whole or by low-rank additions. The others stay
+ * where they are, in their own type. */
 #ifndef DSMOE_TRAIN_TUNING_H
 #define DSMOE_TRAIN_TUNING_H
 
@@ -12,7 +12,7 @@ typedef struct base_slot {
     int64_t shape[2];
 } base_slot;
 
-/* Whether the trainer's options can be: before anything of it is made. */
+/* Checks the trainer's options, before anything is made. */
 dsmoe_status tuning_check(const dsmoe_config *config, const dsmoe_trainer_options *options,
                           dsmoe_error *error);
 
@@ -20,25 +20,25 @@ dsmoe_status tuning_check(const dsmoe_config *config, const dsmoe_trainer_option
 dsmoe_status tuning_open(dsmoe_trainer *trainer, dsmoe_error *error);
 void tuning_close(dsmoe_trainer *trainer);
 
-/* What of tensor `spec` is trained: so many parameters, of which their size, shape and part are filled in; none: it is
+/* How many parameters of tensor `spec` are trained; fills in their size, shape and part. 0: the tensor is
  * frozen. */
 enum { TUNING_PARTS = 2 };
 int tuning_parts(const dsmoe_trainer *trainer, const weight_spec *spec,
                  parameter parts[TUNING_PARTS]);
-/* The name that PEFT gives a part of a low-rank addition; free() it. NULL without memory. */
+/* The name that PEFT gives a part of a low-rank addition; the caller frees it. NULL if there is no memory. */
 char *tuning_name(const char *tensor, parameter_part part);
 
-/* Where the frozen tensor number `index` lies. */
+/* Where the frozen tensor number `index` is. */
 base_slot tuning_slot(const dsmoe_trainer *trainer, size_t index);
 
-/* The adapter's tables, once its numbers have a place (`weights` may be NULL: sizes alone are wanted), and those of
- * its gradients: where(context, parameter) says it. */
+/* Fill the tables of the adapter and of its gradients. `weights` may still be NULL if only sizes are
+ * needed; where(context, parameter) gives the place of a gradient. */
 void tuning_place(dsmoe_trainer *trainer);
 void tuning_place_gradients(const dsmoe_trainer *trainer, low_rank_gradient *table,
                             float *(*where)(const void *context, const parameter *p),
                             const void *context);
 
-/* The first numbers of a parameter: A uniform, B zero. */
+/* Sets the initial numbers of a parameter: A uniform, B zero. */
 void tuning_init(const parameter *p, uint64_t seed, float *numbers);
 
 #endif

@@ -1,4 +1,4 @@
-/* units.c - forward, what the ranks exchange, and backward. */
+/* units.c - forward, the exchange between ranks, and backward. */
 #include "train/units.h"
 
 #include <math.h>
@@ -55,12 +55,12 @@ static dsmoe_status gather_reports(dsmoe_trainer *t, dsmoe_error *error)
     for (int r = 0; r < t->options.peers->size; r++)
         parts[r] = (dsmoe_bytes){units_report(t, r), units_report_size(t)};
     dsmoe_status status = peers_gather(t->options.peers, parts, error);
-    timed_peers_take(&t->timed); /* is in it */
+    timed_peers_take(&t->timed); /* part of waiting */
     t->times.waiting += clock_seconds() - start;
     return status;
 }
 
-/* Everybody counts all. */
+/* Every rank counts the units of all ranks. */
 static void count_units(dsmoe_trainer *t, int64_t *n_units, int *n_well)
 {
     *n_units = *n_well = 0;
@@ -89,7 +89,7 @@ static dsmoe_status check_tokens(const dsmoe_trainer *t, const int32_t *tokens, 
     return DSMOE_OK;
 }
 
-/* Positions go up by one in a conversation; only a 0 follows padding. */
+/* Positions rise by one in a conversation; padding can only be followed by padding or 0. */
 static dsmoe_status check_positions(const dsmoe_trainer *t, const dsmoe_batch *b,
                                     dsmoe_error *error)
 {
@@ -130,7 +130,7 @@ static dsmoe_status forward(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_er
     unit_report *report = units_report(t, peers_rank(t->options.peers));
     fold_begin(t);
     dsmoe_status referred = batch && batch->beta > 0 ? step_refer(t, batch, error) : DSMOE_OK;
-    memset(report, 0, units_report_size(t)); /* of what step_refer counts too */
+    memset(report, 0, units_report_size(t)); /* also what step_refer counted */
     report->is_there = batch != NULL;
     report->loss = NAN;
     STATUS_TRY(referred);
@@ -144,12 +144,12 @@ static dsmoe_status forward(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_er
     return status_fail(error, DSMOE_ERROR_NONFINITE, "the loss is not a finite number");
 }
 
-/* ---- all of it --------------------------------------------------------------------------------- */
+/* ---- a wave ------------------------------------------------------------------------------------ */
 
 static dsmoe_status check_arguments(const dsmoe_trainer *t, const dsmoe_batch *b,
                                     dsmoe_error *error)
 {
-    if (!b && t->options.peers) return DSMOE_OK; /* a rank without a unit */
+    if (!b && t->options.peers) return DSMOE_OK; /* this rank has no unit */
     if (!b || !b->tokens || !b->targets)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no tokens or targets given");
     if (!(b->n_targets >= 0) || !isfinite(b->n_targets) || !(b->n_tokens >= 0) ||
@@ -163,14 +163,14 @@ static dsmoe_status check_arguments(const dsmoe_trainer *t, const dsmoe_batch *b
     return b->beta != 0 ? check_preferences(t, b, error) : DSMOE_OK;
 }
 
-/* The ranks go backward together, or not at all. A rank that has failed before (`mine`) brings no unit. */
+/* All ranks run backward, or none does. A rank that has failed before (`mine`) has no unit. */
 static dsmoe_status run_wave(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_status mine,
                              dsmoe_error *error)
 {
     int n_well, n_ranks = peers_size(t->options.peers);
     int64_t n_units;
     dsmoe_error other;
-    if (trainer_divides_experts(t)) STATUS_TRY(arrival_finish(t, error)); /* rows travel next */
+    if (trainer_divides_experts(t)) STATUS_TRY(arrival_finish(t, error)); /* rows are sent next */
     dsmoe_status status = forward(t, batch, mine == DSMOE_OK ? error : &other);
     if (status == DSMOE_ERROR_PEER) return status;
     STATUS_TRY(arrival_finish(t, error));
@@ -180,7 +180,7 @@ static dsmoe_status run_wave(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_s
     count_units(t, &n_units, &n_well);
     if (n_well == n_ranks)
         status = step_backward(t, batch, error);
-    else if (n_well > 0) /* where none is, layers have agreed already, or each knows why */
+    else if (n_well > 0) /* if all failed, they agreed in a layer, or each has its reason */
         status = peers_agree(t->options.peers, status, error);
     t->n_batches += n_units;
     t->poisoned = t->poisoned || status != DSMOE_OK;

@@ -1,4 +1,4 @@
-/* compare.c - how far our numbers lie from the expected ones. */
+/* compare.c - how far our numbers are from the expected ones. */
 #include "verify/compare.h"
 
 #include <math.h>
@@ -41,7 +41,7 @@ dsmoe_check difference_check(const difference *sum, const char *name, double tol
     if (sum->undefined)
         check.max_abs = check.max_rel = NAN;
     else if (sum->max_abs > 0)
-        check.max_rel = sum->max_abs / sum->max_expected; /* infinity where all should be zero */
+        check.max_rel = sum->max_abs / sum->max_expected; /* infinity if all should be zero */
     check.ok = check.max_rel <= tolerance;                /* false for a NaN */
     return check;
 }
@@ -55,7 +55,7 @@ static bool contains(const int64_t *experts, int64_t k, int64_t expert)
 
 bool compare_experts(const int32_t *ours, const int64_t *expected, int64_t k)
 {
-    /* Ours are distinct, so k hits leave no expected expert over. */
+    /* Ours are distinct, so k hits cover all expected experts. */
     for (int64_t i = 0; i < k; i++)
         if (!contains(expected, k, ours[i])) return false;
     return true;

@@ -35,7 +35,7 @@ static dsmoe_status find_losses(expected_file *e, dsmoe_error *error)
     if (e->loss) STATUS_TRY(tensor_check_scalar(e->loss, error));
     if (e->loss && e->sequence_length < 2)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "tensor 'loss' is there, but in 'input_ids' nothing follows a token");
+                           "tensor 'loss' needs at least 2 tokens in each sequence of 'input_ids'");
     return e->aux_loss ? tensor_check_scalar(e->aux_loss, error) : DSMOE_OK;
 }
 
@@ -62,7 +62,7 @@ static dsmoe_status find_greedy(expected_file *e, dsmoe_error *error)
 
 /* ---- gradients ----------------------------------------------------------------------------- */
 
-/* The expected gradient of a tensor of the model, or NULL. */
+/* The expected gradient of a model's tensor, or NULL. */
 static const safetensors_tensor *find_gradient(const expected_file *e, const char *parameter)
 {
     char name[256];
@@ -77,7 +77,7 @@ static bool is_parameter(const dsmoe_model *model, const char *name)
     return false;
 }
 
-/* Each has its parameter's shape, and each its parameter. */
+/* Every gradient must belong to a parameter and have its shape. */
 static dsmoe_status check_gradients(const expected_file *e, const dsmoe_model *model,
                                     dsmoe_error *error)
 {

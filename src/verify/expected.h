@@ -1,6 +1,6 @@
-/* expected.h - expected.safetensors beside a model: token ids and what the model must make of them,
- * computed elsewhere. docs/verify.md describes the form. Opening checks names, types and shapes
- * against the model, so that the code that runs it can rely on them. */
+/* expected.h - the expected.safetensors of a model: token ids and the model's results for them, computed
+ * elsewhere. docs/verify.md describes the file. Opening checks names, types and shapes against the model,
+ * so that the code that runs it can rely on them. */
 #ifndef DSMOE_VERIFY_EXPECTED_H
 #define DSMOE_VERIFY_EXPECTED_H
 
@@ -16,7 +16,7 @@ typedef struct expected_file {
     int64_t n_sequences, sequence_length, vocab_size;
     const safetensors_tensor *input_ids; /* [n_sequences, sequence_length], integers */
     const safetensors_tensor *logits;    /* [n_sequences, sequence_length, vocab_size] */
-    /* NULL where the file has none. */
+    /* NULL if the file has none. */
     const safetensors_tensor *loss, *aux_loss; /* one number each */
     const safetensors_tensor *greedy;          /* [n_greedy], integers: prompt and continuation */
     int64_t n_greedy;
@@ -27,11 +27,12 @@ dsmoe_status expected_open(expected_file *expected, const char *path, const dsmo
                            dsmoe_error *error);
 void expected_close(expected_file *expected);
 
-/* All elements of input_ids or greedy, each a token of the model. The message names the file. */
+/* Reads all elements of input_ids or greedy, which must be tokens of the model. The message names the
+ * file. */
 dsmoe_status expected_read_tokens(const expected_file *expected, const safetensors_tensor *tensor,
                                   int32_t *tokens, dsmoe_error *error);
 
-/* Whether the tensor is one of those above: the others are not looked at. */
+/* Whether the tensor is one of those above, or a gradient; others are not checked. */
 bool expected_is_checked(const expected_file *expected, const safetensors_tensor *tensor);
 
 #endif

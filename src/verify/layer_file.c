@@ -1,5 +1,5 @@
-/* layer_file.c - runs the layer of a reference file in every form it has (inference, routing,
- * training, backward) and compares what comes out with what the file expects. */
+/* layer_file.c - runs the layer of a reference file in every mode (inference, routing, training, backward)
+ * and compares the results with the file. */
 #include "base/status.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "verify/reference.h"
 #include "verify/report.h"
 
-/* device_loss.D in a reference file carries the paper's alpha2; the layer itself is run without. */
+/* device_loss.D in a reference file includes the paper's alpha2; the layer itself is run without it. */
 static const double device_loss_alpha = 0.05;
 
 typedef struct verify_run {
@@ -22,7 +22,7 @@ typedef struct verify_run {
     void *saved;
     size_t saved_size;
     float *x, *dy; /* dy only if the file has it */
-    float *out;    /* y of either pass, then dx: [n_tokens, hidden_size] */
+    float *out;    /* y of inference or training, then dx: [n_tokens, hidden_size] */
     dsmoe_routing routing;
 } verify_run;
 
@@ -105,7 +105,7 @@ static void tear_down(verify_run *run)
     reference_close(&run->reference);
 }
 
-/* So that a pass which leaves a number unwritten is not saved by the pass before it. */
+/* Fills with NaN, so that a number which a pass leaves unwritten cannot come from the pass before it. */
 static void poison(float *values, size_t count)
 {
     for (size_t i = 0; i < count; i++) values[i] = NAN;
@@ -136,7 +136,7 @@ static void report_gates(verify_run *run, const int64_t *experts, const float *g
     report_difference(&run->report, "topk_weight", &sum);
 }
 
-/* The order of a token's k experts is free, so they are compared as sets. */
+/* A token's k experts may be in any order, so they are compared as sets. */
 static dsmoe_status report_topk(verify_run *run, dsmoe_error *error)
 {
     const reference_file *reference = &run->reference;
@@ -159,7 +159,7 @@ done:
     return status;
 }
 
-/* A trained model must route in serving exactly as in training: the same bits. */
+/* A model must route in inference exactly as in training: the same bits. */
 static void report_train_routing(verify_run *run)
 {
     dsmoe_routing serving = run->routing;

@@ -1,6 +1,6 @@
-/* model_folder.c - runs the model of a folder over the token ids of its expected.safetensors in
- * every form there is (whole rows, odd pieces, token by token, rows together) and compares what
- * comes out with what the file expects. */
+/* model_folder.c - runs the model of a folder over the token ids of its expected.safetensors in every way
+ * there is (whole rows, odd pieces, token by token, several rows together) and compares the results with
+ * the file. */
 #include "base/status.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@
 #include "verify/report.h"
 #include "verify/training.h"
 
-enum { MOST_TOGETHER = 8 }; /* rows in one pass */
+enum { MOST_TOGETHER = 8 }; /* most rows in one pass */
 
 typedef struct model_run {
     const char *path;
@@ -28,19 +28,19 @@ typedef struct model_run {
     dsmoe_engine *engine;
     dsmoe_sequence *sequences[MOST_TOGETHER];
     int64_t n_sequences, n_moe_layers;
-    void *memory; /* of all arrays below */
+    void *memory; /* memory for all arrays below */
     int32_t *tokens, *greedy, *targets;
-    float *loss, *logits;  /* of one row of tokens, of one token */
+    float *loss, *logits;  /* for one row of tokens; for one token */
     dsmoe_routing routing; /* [n_moe_layers] times all tokens, without the gate values */
     double *balance;       /* scratch */
-    int64_t row;           /* at work */
+    int64_t row;           /* the current row of tokens */
 } model_run;
 
 /* ---- setting up ---------------------------------------------------------------------------- */
 
 static int64_t count_tokens(const model_run *run)
 {
-    return run->expected.n_sequences * run->expected.sequence_length; /* fits: it is in the file */
+    return run->expected.n_sequences * run->expected.sequence_length; /* cannot overflow */
 }
 
 static void place_arrays(model_run *run, arena *a)
@@ -68,7 +68,7 @@ static dsmoe_status make_arrays(model_run *run, dsmoe_error *error)
     if (!run->memory) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", run->path);
     arena place = arena_over(run->memory);
     place_arrays(run, &place);
-    /* A token whose routing is not shown must not pass as one that was routed well. */
+    /* A token whose routing is not reported must not count as correct. */
     int64_t n_scores = run->n_moe_layers * count_tokens(run) * run->config->n_routed_experts;
     for (int64_t i = 0; i < n_scores; i++) run->routing.scores[i] = NAN;
     return DSMOE_OK;
@@ -112,7 +112,7 @@ static void tear_down(model_run *run)
 
 /* ---- logits -------------------------------------------------------------------------------- */
 
-/* Takes the logits of successive tokens from `token` on. */
+/* Compares the logits of successive tokens, beginning with `token`. */
 typedef struct logits_check {
     const expected_file *expected;
     int64_t token, n_seen;
@@ -134,7 +134,7 @@ static void on_logits(void *context, int64_t row, const float *logits)
 
 static void report_logits(model_run *run, const char *name, logits_check *check)
 {
-    if (check->n_seen != count_tokens(run)) check->sum.undefined = true; /* some were not shown */
+    if (check->n_seen != count_tokens(run)) check->sum.undefined = true; /* some are missing */
     report_difference(&run->report, name, &check->sum);
 }
 
@@ -160,7 +160,7 @@ static void on_routing(void *context, int64_t layer, int64_t first, int64_t n_to
            (size_t)(n_tokens * k) * sizeof *routing->topk_idx);
 }
 
-/* The model's balance loss is the sum of its layers'. */
+/* The model's balance loss is the sum over its layers. */
 static double sum_balance(const model_run *run)
 {
     dsmoe_layer_config config = dsmoe_config_layer(run->config);
@@ -180,13 +180,13 @@ static double sum_balance(const model_run *run)
     return sum;
 }
 
-/* One row; adds the -log probabilities of its tokens, the first one's aside. */
+/* Runs one row; adds the -log probabilities of its tokens, except the first. */
 static dsmoe_status run_row(model_run *run, logits_check *check, double *loss, dsmoe_error *error)
 {
     int64_t length = run->expected.sequence_length;
     const int32_t *tokens = run->tokens + run->row * length;
     memcpy(run->targets, tokens + 1, (size_t)(length - 1) * sizeof *tokens);
-    run->targets[length - 1] = tokens[0]; /* not known: its loss is left out */
+    run->targets[length - 1] = tokens[0]; /* not known: its loss is ignored */
     check->token = run->row * length;
     dsmoe_turn turn = {.sequence = run->sequences[0],
                        .tokens = tokens,
@@ -217,7 +217,7 @@ static dsmoe_status run_whole(model_run *run, double *loss, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* ---- other ways through the same rows -------------------------------------------------------- */
+/* ---- other passes over the same rows --------------------------------------------------------- */
 
 static dsmoe_status run_pieces(model_run *run, dsmoe_error *error)
 {
@@ -258,8 +258,8 @@ static dsmoe_status run_tokens(model_run *run, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* n_rows rows from `first` on, each in its own sequence, in two passes: half of the rows bring a
- * third of their tokens into the first one and half of them two thirds. */
+/* Runs n_rows rows, beginning with `first`, each in its own sequence, in two passes. In the first pass,
+ * half of the rows have a third of their tokens, the other half two thirds. */
 static dsmoe_status run_group(model_run *run, int64_t first, int64_t n_rows, logits_check *total,
                               dsmoe_error *error)
 {
@@ -332,9 +332,9 @@ static dsmoe_status run_greedy(model_run *run, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------ */
+/* ---- everything ----------------------------------------------------------------------------- */
 
-/* Names from elsewhere: there, but nothing here computes them. */
+/* Reports tensors in the file that nothing here computes. */
 static void report_unchecked(model_run *run)
 {
     const expected_file *e = &run->expected;
@@ -370,7 +370,7 @@ dsmoe_status dsmoe_verify_model_folder(const char *path, double tolerance, int n
     STATUS_TRY(report_check_arguments(path, tolerance, n_threads, error));
     model_run run = {
         .path = path, .n_threads = n_threads, .report = {tolerance, report, context, true}};
-    dsmoe_status status = set_up(&run, error); /* names the file at fault */
+    dsmoe_status status = set_up(&run, error); /* its message names the file */
     if (status == DSMOE_OK) {
         dsmoe_error why = {0};
         status = run_passes(&run, &why);

@@ -60,7 +60,7 @@ static dsmoe_status config_alpha(const json_node *root, float *value, dsmoe_erro
     return DSMOE_OK;
 }
 
-/* Keys with one value that the layer implements. */
+/* For keys of which the layer implements only one value. */
 static dsmoe_status config_word(const json_node *root, const char *key, const char *only,
                                 dsmoe_error *error)
 {
@@ -73,7 +73,7 @@ static dsmoe_status config_word(const json_node *root, const char *key, const ch
     return DSMOE_OK;
 }
 
-/* What belongs to the MoE layer; the other keys of a config.json do not matter here. */
+/* Reads the keys of the MoE layer; other keys of a config.json do not matter here. */
 static dsmoe_status config_read_keys(const json_node *root, dsmoe_layer_config *config,
                                      dsmoe_error *error)
 {
@@ -184,7 +184,7 @@ const safetensors_tensor *reference_device_loss(const reference_file *reference,
 
 /* ---- tensors ------------------------------------------------------------------------------ */
 
-/* A tensor that may be absent, with a row for each token. */
+/* Finds a tensor that may be absent, with a row for each token. */
 static dsmoe_status find_rows(const reference_file *reference, const char *name, int64_t columns,
                               const safetensors_tensor **tensor, dsmoe_error *error)
 {
@@ -207,7 +207,7 @@ static dsmoe_status find_x(reference_file *reference, dsmoe_error *error)
     }
     reference->n_sequences = x->shape[0];
     reference->sequence_length = x->shape[1];
-    reference->n_tokens = x->shape[0] * x->shape[1]; /* fits: x lies in the file */
+    reference->n_tokens = x->shape[0] * x->shape[1]; /* cannot overflow: x is in the file */
     return DSMOE_OK;
 }
 
@@ -217,7 +217,7 @@ static dsmoe_status find_topk_idx(reference_file *reference, dsmoe_error *error)
     reference->topk_idx = topk_idx;
     if (!topk_idx && reference->topk_weight)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "tensor 'topk_weight' is there, but not 'topk_idx' to match it by");
+                           "tensor 'topk_weight' needs 'topk_idx', which is missing");
     if (!topk_idx) return DSMOE_OK;
     STATUS_TRY(tensor_check_integer(topk_idx, error));
     return tensor_check_shape(topk_idx, reference->n_tokens, reference->config.num_experts_per_tok,
@@ -259,11 +259,11 @@ static dsmoe_status check_parameters(const reference_file *reference, dsmoe_erro
     return DSMOE_OK;
 }
 
-/* ---- what belongs to nothing --------------------------------------------------------------- */
+/* ---- unknown tensors ----------------------------------------------------------------------- */
 
 static bool is_parameter(const reference_file *reference, const char *name)
 {
-    int64_t expert = reference->config.n_routed_experts; /* the place of the shared ones */
+    int64_t expert = reference->config.n_routed_experts; /* that of the shared experts */
     const char *number = tensor_name_behind(name, "experts.");
     if (strcmp(name, "gate.weight") == 0) return true;
     if (number) {
@@ -290,12 +290,13 @@ static dsmoe_status check_device_loss(const reference_file *reference,
         reference_device_loss(reference, n_groups, name) != tensor)
         return status_fail(error, DSMOE_ERROR_FORMAT,
                            "tensor '%.128s': %" PRId64
-                           " routed experts do not fall into that many equal groups",
+                           " routed experts cannot be divided into that many equal groups",
                            tensor->name, reference->config.n_routed_experts);
     return tensor_check_scalar(tensor, error);
 }
 
-/* A name that looks like one of ours and is not would be a check silently left out. */
+/* An unknown name that looks like a known one would be a check that is silently left out, so it is an
+ * error. */
 static dsmoe_status check_strangers(const reference_file *reference, dsmoe_error *error)
 {
     for (size_t i = 0; i < safetensors_count(reference->file); i++) {

@@ -1,4 +1,4 @@
-/* report.h - what a check reports to its caller: one line a tensor, and whether all were well. */
+/* report.h - what a check reports to its caller: one line for each tensor, and whether all were ok. */
 #ifndef DSMOE_VERIFY_REPORT_H
 #define DSMOE_VERIFY_REPORT_H
 
@@ -14,24 +14,24 @@ typedef struct verify_report {
     bool all_ok; /* starts as true */
 } verify_report;
 
-/* What every check asks of its arguments. */
+/* Checks the arguments that all checks have in common. */
 dsmoe_status report_check_arguments(const char *path, double tolerance, int n_threads,
                                     dsmoe_error *error);
 
-/* How a run over a file ended: why it failed, after the name of its source; or, whatever was
- * found, that the file is no longer whole. */
+/* The result of a run over a file: if it failed, the reason with `source` in front. If the file is no
+ * longer whole, that is the error instead. */
 dsmoe_status report_outcome(const safetensors *file, const char *source, dsmoe_status status,
                             const dsmoe_error *why, dsmoe_error *error);
 
 void report_difference(verify_report *report, const char *name, const difference *sum);
-/* Nothing is reported where nothing is expected (NULL). */
+/* Report nothing if `expected` is NULL. */
 void report_tensor(verify_report *report, const char *name, const float *ours,
                    const safetensors_tensor *expected);
 void report_number(verify_report *report, const char *name, double ours,
                    const safetensors_tensor *expected);
-/* Tokens that must not differ at all. */
+/* Reports how many tokens differ; none may. */
 void report_tokens(verify_report *report, const char *name, int64_t n_different, int64_t n_tokens);
-/* Something expected that was not looked at. */
+/* Reports something expected that was not checked. */
 void report_skipped(verify_report *report, const char *name);
 
 #endif

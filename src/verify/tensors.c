@@ -1,4 +1,4 @@
-/* tensors.c - what the tensors of a file from elsewhere must be before anyone relies on them. */
+/* tensors.c - checks tensors of a file from elsewhere before they are used. */
 #include "verify/tensors.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* tensors.h - what the tensors of a file from elsewhere must be before anyone relies on them. The
- * messages name the tensor, not the file. */
+/* tensors.h - checks tensors of a file from elsewhere before they are used. The messages name the tensor,
+ * not the file. */
 #ifndef DSMOE_VERIFY_TENSORS_H
 #define DSMOE_VERIFY_TENSORS_H
 
@@ -8,21 +8,22 @@
 #include "dsmoe.h"
 #include "formats/safetensors.h"
 
-/* Of a type that can be read as float32, or as int64. */
+/* Check that the type can be read as float32, or as int64. */
 dsmoe_status tensor_check_float(const safetensors_tensor *tensor, dsmoe_error *error);
 dsmoe_status tensor_check_integer(const safetensors_tensor *tensor, dsmoe_error *error);
 
-/* The last dimension is `columns`, the others make up `rows`: [b,s,h] and [b*s,h] are the same. */
+/* Checks that the last dimension is `columns` and the product of the others is `rows`: [b,s,h] and [b*s,h]
+ * are equivalent. */
 dsmoe_status tensor_check_shape(const safetensors_tensor *tensor, int64_t rows, int64_t columns,
                                 dsmoe_error *error);
-/* One number, whatever its shape. */
+/* Checks that it is one number, of any shape. */
 dsmoe_status tensor_check_scalar(const safetensors_tensor *tensor, dsmoe_error *error);
 
-/* Says that the shape is not the one that `wanted` describes. */
+/* Fails with a message that the shape is not the one that `wanted` describes. */
 dsmoe_status tensor_fail_shape(const safetensors_tensor *tensor, const char *wanted,
                                dsmoe_error *error);
 
-/* What follows `prefix` in `name`, or NULL if it does not begin so. */
+/* What follows `prefix` in `name`, or NULL if it does not begin with it. */
 const char *tensor_name_behind(const char *name, const char *prefix);
 
 #endif

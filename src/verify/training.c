@@ -10,8 +10,8 @@
 #include "base/status.h"
 #include "verify/tensors.h"
 
-/* AdamW divides by the size of a gradient: where that is tiny, the last digit of it becomes a visible
- * difference in the weight, and step follows step. */
+/* AdamW divides by the size of a gradient. If that is tiny, its last digit becomes a visible difference in
+ * the weight, which grows from step to step. So the tolerance is this many times larger. */
 enum { STEPS_GROW = 10 };
 
 static dsmoe_status make_trainer(const dsmoe_model *model, int64_t n_sequences, int64_t length,
@@ -21,12 +21,12 @@ static dsmoe_status make_trainer(const dsmoe_model *model, int64_t n_sequences, 
     options.n_sequences = n_sequences;
     options.sequence_length = length;
     options.n_threads = n_threads;
-    options.bias_speed = 0; /* PyTorch's optimizer does not move what has no gradient */
+    options.bias_speed = 0; /* PyTorch's optimizer does not move weights without a gradient */
     STATUS_TRY(dsmoe_trainer_create(dsmoe_model_config(model), &options, trainer, error));
     return dsmoe_trainer_load(*trainer, model, error);
 }
 
-/* The token after each one; none after a row's last. */
+/* The target of each token is the next one; a row's last token has none. */
 static void next_tokens(const int32_t *tokens, int64_t n, int64_t length, int32_t *targets)
 {
     for (int64_t i = 0; i < n; i++) targets[i] = (i + 1) % length ? tokens[i + 1] : -1;
@@ -66,7 +66,7 @@ dsmoe_status training_check_gradients(const dsmoe_model *model, const expected_f
                                       dsmoe_error *error)
 {
     int64_t length = expected->sequence_length, n = expected->n_sequences * length;
-    if (!has_any(expected->file, "grad.")) return DSMOE_OK; /* training takes far more memory */
+    if (!has_any(expected->file, "grad.")) return DSMOE_OK; /* training needs far more memory */
     dsmoe_trainer *trainer = NULL;
     int32_t *targets = malloc((size_t)n * sizeof *targets);
     dsmoe_status status =
@@ -95,7 +95,7 @@ typedef struct reference_run {
     dsmoe_trainer *trainer;
 } reference_run;
 
-/* The expected number of a step, NaN where the file has none. */
+/* The expected number of a step, NaN if the file has none. */
 static float number_of(const safetensors_tensor *series, int64_t step)
 {
     float number = NAN;
@@ -103,7 +103,7 @@ static float number_of(const safetensors_tensor *series, int64_t step)
     return number;
 }
 
-/* A number for each step, if it is there at all. */
+/* Finds a tensor that may be absent, with a number for each step. */
 static dsmoe_status find_series(reference_run *run, const char *name,
                                 const safetensors_tensor **tensor, dsmoe_error *error)
 {
@@ -131,7 +131,8 @@ static dsmoe_status find_tensors(reference_run *run, dsmoe_error *error)
     for (int64_t step = 0; step < run->n_steps; step++)
         if (!(number_of(run->lr, step) >= 0) || isinf(number_of(run->lr, step)))
             return status_fail(error, DSMOE_ERROR_FORMAT,
-                               "tensor 'lr': step %lld has no learning rate", (long long)step);
+                               "tensor 'lr': step %lld has no valid learning rate",
+                               (long long)step);
     return DSMOE_OK;
 }
 
@@ -202,7 +203,7 @@ static dsmoe_status check_file(reference_run *run, const dsmoe_model *model, int
                                verify_report *report, dsmoe_error *error)
 {
     STATUS_TRY(find_tensors(run, error));
-    size_t n = (size_t)(run->n_sequences * run->length); /* fits: it is in the file */
+    size_t n = (size_t)(run->n_sequences * run->length); /* cannot overflow: the file has them */
     run->tokens = calloc(n, sizeof *run->tokens);
     run->targets = calloc(n, sizeof *run->targets);
     if (!run->tokens || !run->targets)

@@ -1,5 +1,5 @@
-// client.test.mjs - the HTTP interface as clients meet it: the official `openai` client, plain requests where a
-// client would hide what is sent, and what people's scripts for other servers rely on.
+// client.test.mjs - the HTTP interface as clients use it: the official `openai` client, plain requests where
+// a client would hide what is sent, and what scripts written for other servers rely on.
 import assert from "node:assert/strict";
 import http from "node:http";
 import { after, before, describe, test } from "node:test";
@@ -16,7 +16,7 @@ before(async () => {
   server = await startServer();
   props = await getJson(server.url, "/props");
   client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
-  // A prompt of a third of the context, but no more than it takes to fill pages of a cache.
+  // A prompt that fills a third of the context, but not more than needed to fill pages of a cache.
   const { tokens } = await (await postJson(server.url, "/tokenize", { content: SENTENCE })).json();
   LONG = SENTENCE.repeat(Math.max(1, Math.min(8, Math.floor(props.n_ctx / 3 / tokens.length))));
 });
@@ -26,7 +26,7 @@ const skip = hasServer ? false : "needs DSMOE and MODEL, or DSMOE_URL";
 const hasChat = () => props.chat_template !== null;
 const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// One question in both forms: as a chat where the model has one, and as text.
+// The same question in both forms: as a chat, if the model has one, and as text.
 const ask = (text, more = {}) =>
   client.chat.completions.create({
     model: props.model,
@@ -43,7 +43,7 @@ async function joined(stream) {
   return { chunks, text };
 }
 
-// The events of a stream as they are sent.
+// The events of a stream, unparsed.
 async function rawEvents(path, body) {
   const answer = await postJson(server.url, path, { ...body, stream: true });
   assert.equal(answer.status, 200);
@@ -202,7 +202,7 @@ describe("text", { skip }, () => {
     const {
       choices: [{ text }],
     } = await complete("Stop", { max_tokens: 40 });
-    const stop = /[!-~]{2,3}/.exec(text.slice(4))?.[0]; // plain characters: a small model may write bytes that are no text
+    const stop = /[!-~]{2,3}/.exec(text.slice(4))?.[0]; // plain characters only, as a small model may write invalid bytes
     if (!stop) return t.skip("the model wrote no plain characters");
     const expected = text.slice(0, text.indexOf(stop));
     const stopped = await complete("Stop", { max_tokens: 40, stop });
@@ -382,7 +382,7 @@ describe("many requests", { skip }, () => {
 });
 
 describe("routing", { skip }, () => {
-  // Text and experts of a token may come in different chunks; the position joins them.
+  // The text and the experts of a token may be in different chunks; they are joined by position.
   function byPosition(entries) {
     const tokens = new Map();
     for (const { position, text, experts, weights } of entries) {
@@ -527,7 +527,7 @@ describe("the native forms", { skip }, () => {
 });
 
 describe("who may ask", { skip }, () => {
-  // fetch does not let a program choose these headers or such paths.
+  // fetch does not allow these headers or paths.
   const raw = (path, headers = {}, method = "GET") =>
     new Promise((resolve, reject) => {
       const { hostname, port } = new URL(server.url);

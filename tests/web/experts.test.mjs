@@ -1,4 +1,5 @@
-// experts.test.mjs - the numbers about routing against values worked out by hand, and the log they are made from.
+// experts.test.mjs - the numbers about routing against values worked out by hand, and the log they are
+// computed from.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
@@ -20,7 +21,7 @@ const near = (actual, expected, within = 1e-4) =>
   assert.ok(Math.abs(actual - expected) < within, `${actual} is not ${expected}`);
 const allNear = (actual, expected, within) => expected.forEach((value, i) => near(actual[i], value, within));
 
-// Two layers of four experts, two for a token: a token of the prompt, two of the answer, and the last.
+// Two layers of four experts, two per token: one token of the prompt, two of the answer, and the last one.
 function exampleLog() {
   const log = new RoutingLog(2, 2, 1);
   log.add(

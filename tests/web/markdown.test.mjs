@@ -1,10 +1,11 @@
-// markdown.test.mjs - Markdown as models write it, what must stay text, and that no input takes long.
+// markdown.test.mjs - Markdown as models write it, what must stay text, and that no input takes long to
+// render.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parseMarkdown } from "../../src/serve/page/markdown.js";
 import { parseInline, safeHref } from "../../src/serve/page/markdown_inline.js";
 
-// The tree as short text: "em(a)", "[label](href)"; so that cases fit a line.
+// The tree as short text, "em(a)" or "[label](href)", so that each case fits a line.
 const show = (nodes) =>
   nodes
     .map((node) => {

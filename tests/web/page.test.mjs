@@ -1,5 +1,5 @@
-// page.test.mjs - the page in a browser: what a person does, what is seen, and what must not happen.
-// CHROMIUM names the browser (/usr/bin/chromium), SCREENSHOTS a folder for pictures.
+// page.test.mjs - the page in a browser: what a person can do, what is shown, and what must not happen.
+// CHROMIUM is the path of the browser (/usr/bin/chromium), SCREENSHOTS a folder for pictures.
 import assert from "node:assert/strict";
 import { mkdtemp, readdir, readFile, rm, writeFile, mkdir } from "node:fs/promises";
 import { createServer } from "node:http";
@@ -39,7 +39,8 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     page = await context.newPage();
     problems = [];
     page.on("pageerror", (error) => problems.push(error.message));
-    // The browser writes a line for each answer with an error status; tests that cause one look at the page.
+    // The browser logs a line for each answer with an error status; tests that cause such answers check the
+    // page.
     page.on(
       "console",
       (message) =>
@@ -82,7 +83,7 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     await finished();
   }
 
-  // Buttons that show only under the pointer are pressed all the same.
+  // Also presses buttons that show only under the pointer.
   const press = (selector) => page.$eval(selector, (node) => node.click());
   const picture = async (name) =>
     process.env.SCREENSHOTS && page.screenshot({ path: join(process.env.SCREENSHOTS, `${name}.png`) });
@@ -90,7 +91,7 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
 
   const fingerprint = (selector) => page.$eval(selector, (canvas) => canvas.toDataURL());
 
-  // How many colours a canvas has: enough to tell dark from lit.
+  // The number of colours on a canvas, enough to tell dark from lit.
   const coloursOf = (selector) =>
     page.$eval(selector, (canvas) => {
       const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -515,7 +516,7 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     await ask("The first of two.");
     await ask("The second of two.");
     await page.click("#tab-use");
-    assert.match(await textOf("#view-use .facts"), /tokens\d+.*experts met\d+/);
+    assert.match(await textOf("#view-use .facts"), /tokens\d+.*experts used\d+/);
     assert.ok((await coloursOf("#view-use canvas")) > 3);
     assert.ok((await all("#view-use table.bars tbody tr")).length > 0);
     await page.click("#tab-compare");
@@ -557,7 +558,7 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     assert.ok((await coloursOf("#view-live canvas")) > dark);
   });
 
-  // ---- looks and access --------------------------------------------------------------------------------
+  // ---- appearance and accessibility --------------------------------------------------------------------
 
   const SHOWCASE =
     "## Mixture of experts\n\nA layer with **many small** networks and a *gate* that picks `6` of them:\n\n- only those work\n- the rest waits\n\n```c\ny += gate[k] * expert(index[k], x);\n```\n\n| model | active |\n|---|--:|\n| 16B | 2.8B |\n\n> Routing is decided for each token.\n\n[Read on](https://example.org/)";

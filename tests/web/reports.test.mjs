@@ -1,5 +1,6 @@
-// reports.test.mjs - the pages that the command writes, in a browser: on a desktop and on a phone, light and dark, to
-// the pointer and to the keyboard. They are files: no server is needed. CHROMIUM and SCREENSHOTS as in page.test.mjs.
+// reports.test.mjs - the pages that the command writes, in a browser: on a desktop and on a phone, light and
+// dark, with pointer and keyboard. They are files, so no server is needed. CHROMIUM and SCREENSHOTS as in
+// page.test.mjs.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -15,7 +16,7 @@ const SOURCES = fileURLToPath(new URL("../..", import.meta.url));
 const WIDTHS = [1280, 400];
 const { DSMOE, SCREENSHOTS } = process.env;
 
-// A run that has not ended, with everything a page shows.
+// The log of a run that has not ended, with everything that a page shows.
 function metricsOfRun() {
   const config = { n_routed_experts: 16, num_experts_per_tok: 3, num_hidden_layers: 2, hidden_size: 64 };
   const settings = { steps: 200, schedule: "step" };
@@ -93,7 +94,7 @@ describe("the pages of the command", { skip: DSMOE ? false : "needs DSMOE" }, ()
 
   const tip = () => page.$eval(".tip", (node) => (node.hidden ? null : node.textContent));
 
-  // What the pointer is told at the middle of a mark.
+  // The tooltip at the middle of a mark.
   async function hover(selector, index = 0) {
     const place = await page.$$eval(
       selector,
@@ -108,7 +109,7 @@ describe("the pages of the command", { skip: DSMOE ? false : "needs DSMOE" }, ()
     return tip();
   }
 
-  // To an element by the Tab key alone.
+  // Moves to an element with the Tab key only.
   async function tabTo(selector) {
     await page.mouse.move(0, 0);
     for (let i = 0; i < 200; i++) {
@@ -147,7 +148,7 @@ describe("the pages of the command", { skip: DSMOE ? false : "needs DSMOE" }, ()
           assert.equal(looks.refresh, name === "live" ? 1 : 0);
           await page.evaluate(() => document.querySelectorAll("details").forEach((node) => (node.open = true)));
           await page.addScriptTag({ path: AXE });
-          const rules = { "meta-refresh": { enabled: false } }; // a live page reloads itself, and says so
+          const rules = { "meta-refresh": { enabled: false } }; // a live page reloads itself and says so
           const { violations } = await page.evaluate((options) => window.axe.run(options), { rules });
           assert.deepEqual(violations.map(({ id, nodes }) => [id, nodes[0].html.slice(0, 120)]), []);
         });
@@ -203,13 +204,13 @@ describe("the pages of the command", { skip: DSMOE ? false : "needs DSMOE" }, ()
     await open("few");
     await tabTo("canvas");
     assert.match(await tip(), /^experts \d+ and \d+: [\d,]+ tokens chose both,\n[\d.]+ times as often as by chance/);
-    await page.keyboard.press("ArrowDown"); // onto the diagonal
+    await page.keyboard.press("ArrowDown"); // to the diagonal
     assert.match(await tip(), /^expert \d+: chosen by [\d,]+ tokens$/);
     await page.keyboard.press("ArrowDown");
     const told = await tip();
     const place = await page.$eval("canvas", (canvas) => {
       const box = canvas.getBoundingClientRect(), n = canvas.dataset.experts.split(",").length;
-      const label = 30, cell = (box.width - label) / n; // the third row, the second column
+      const label = 30, cell = (box.width - label) / n; // third row, second column
       return [box.left + label + 1.5 * cell, box.top + label + 2.5 * cell];
     });
     await page.keyboard.press("Escape");

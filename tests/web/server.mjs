@@ -1,5 +1,5 @@
-// server.mjs - the server under test. DSMOE is the path of the command and MODEL that of a small model; or
-// DSMOE_URL is the address of a server that runs already (tests that need options of their own are then left out).
+// server.mjs - the server under test. DSMOE is the path of the command, MODEL the path of a small model. Or
+// DSMOE_URL is the address of a running server; then tests that need other options are skipped.
 import { spawn } from "node:child_process";
 import { createServer } from "node:http";
 import { createInterface } from "node:readline";
@@ -9,7 +9,7 @@ const START_MS = 60000;
 export const canStart = Boolean(process.env.DSMOE && process.env.MODEL);
 export const hasServer = canStart || Boolean(process.env.DSMOE_URL);
 
-// {url, stop()}. With `args` a server of its own is started: ["--api-key", "k"].
+// Returns {url, stop()}. With `args`, such as ["--api-key", "k"], a separate server is started.
 export async function startServer(args = []) {
   if (!args.length && process.env.DSMOE_URL)
     return { url: process.env.DSMOE_URL.replace(/\/$/, ""), stop: async () => {} };
@@ -58,13 +58,13 @@ export const postJson = (url, path, body, headers = {}) =>
   });
 
 // ---- a server in between ---------------------------------------------------------------------------
-// Small models answer faster than a test can look, and end when they like. The pacer passes everything on to the
-// server, but lets events of an answer through one by one, asks for answers of a known length, and can answer
-// in the server's place.
+// Small models answer faster than a test can look, and end at any length. The pacer passes everything on to
+// the server, but it slows the events of an answer, asks for answers of a given length, and can answer in the
+// server's place.
 
 export class Pacer {
-  requests = []; // bodies of completions, as the page sent them
-  authorization = null; // of the last of them
+  requests = []; // bodies of completion requests, as the page sent them
+  authorization = null; // of the last request
   tokens = 60;
   eventMs = 10;
   props = {}; // fields of /props to change
@@ -95,7 +95,7 @@ export class Pacer {
     this.#canned.push({ path, answer });
   }
 
-  // A streamed chat answer with this text.
+  // The next chat request gets a streamed answer with this text.
   answerNextWith(text) {
     const chunk = (delta, finish) =>
       `data: ${JSON.stringify({ id: "x", choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
@@ -143,7 +143,7 @@ export class Pacer {
     response.end();
   }
 
-  // The server refuses foreign Hosts and Origins; to it this is a client like others.
+  // The server refuses foreign Hosts and Origins, so only these headers are passed on.
   #headers(request) {
     const kept = ["content-type", "authorization", "x-api-key", "accept"];
     return Object.fromEntries(

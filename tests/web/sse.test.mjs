@@ -1,4 +1,4 @@
-// sse.test.mjs - events come out whole, however the bytes were cut.
+// sse.test.mjs - events arrive complete, however the bytes were divided.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { readEvents, SseParser } from "../../src/serve/page/sse.js";

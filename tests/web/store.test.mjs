@@ -1,4 +1,5 @@
-// store.test.mjs - branches are kept, exports come back as they were, and damaged files say what is wrong.
+// store.test.mjs - branches are kept, exported files are read back unchanged, and damaged files give an error
+// that says what is wrong.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
@@ -122,17 +123,17 @@ const damage = [
   [
     "a parent that comes later",
     (file) => (file.conversations[0].messages.reverse(), file),
-    /message 1 belongs to none/,
+    /message 1 does not belong to an earlier one/,
   ],
   [
     "its own parent",
     (file) => ((file.conversations[0].messages[0].parent = file.conversations[0].messages[0].id), file),
-    /message 1 belongs to none/,
+    /message 1 does not belong to an earlier one/,
   ],
   [
     "the same id twice",
     (file) => ((file.conversations[0].messages[1].id = file.conversations[0].messages[0].id), file),
-    /id of another one/,
+    /same id as an earlier one/,
   ],
 ];
 

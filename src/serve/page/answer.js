@@ -1,4 +1,4 @@
-// answer.js - one answer from the request to its last token: what is asked, what of the stream goes into the message.
+// answer.js - one answer from the request to its last token: makes the request, and reads the stream into the message.
 import { RoutingLog } from "./routing_log.js";
 import { samplingFields } from "./settings.js";
 import { pathTo } from "./store.js";
@@ -10,7 +10,7 @@ export function requestFor({ conversation, last, settings, props, routing }) {
     model: props.model,
     stream: true,
     stream_options: { include_usage: true },
-    timings_per_token: true, // so that an answer that is stopped has its figures too
+    timings_per_token: true, // so that a stopped answer has its figures too
     ...samplingFields(settings),
     ...(routing ? { routing: true } : {}),
   };
@@ -22,8 +22,8 @@ export function requestFor({ conversation, last, settings, props, routing }) {
   return { path: "v1/chat/completions", body: { ...common, messages } };
 }
 
-// Reads the stream into the message. `on.text()` after new text, `on.routed(log, index)` for each token whose
-// experts became known. Throws what the stream throws; the message then has what came until there.
+// Reads the stream into the message. Calls `on.text()` after new text, and `on.routed(log, index, isPrompt)` for each
+// token whose experts are now known. Throws the stream's errors; the message then has everything up to that point.
 export async function receive(events, message, moe, on) {
   const began = performance.now();
   const figures = (message.figures = {});
@@ -43,7 +43,7 @@ export async function receive(events, message, moe, on) {
         firstAt = now;
         figures.firstTokenMs = now - began;
       } else {
-        // A chunk is about a token; where the server counts itself, its count comes after this.
+        // A chunk is about one token. If the server sends its own speed, takeFigures uses that instead.
         figures.perSecond = ((count - 1) / (now - firstAt)) * 1000;
       }
       message.content += text;

@@ -1,4 +1,4 @@
-// api.js - the server as functions: JSON answers, streams of events, and the key if the server wants one.
+// api.js - requests to the server: JSON answers, streams of events, and the key if the server needs one.
 import { readEvents } from "./sse.js";
 import { remember, session } from "./storage.js";
 
@@ -27,7 +27,7 @@ export class Api {
     return answer.json();
   }
 
-  // For what the page looks at by itself: it never asks the person for a key.
+  // For requests that the page makes on its own: it never asks the person for a key.
   async glance(path) {
     const answer = await this.#send(path, undefined, undefined, session.getItem(KEY));
     if (!answer.ok) throw await errorOf(answer);
@@ -93,7 +93,7 @@ async function errorOf(answer) {
     const body = await answer.json();
     if (typeof body.error?.message === "string") message = body.error.message;
   } catch {
-    // Not JSON: something between the page and the server answered.
+    // Not JSON: a program between the page and the server answered.
   }
   const seconds = Number(answer.headers.get("Retry-After"));
   return new ApiError(answer.status, message, seconds > 0 ? seconds : null);

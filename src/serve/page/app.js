@@ -1,7 +1,7 @@
-// app.js - what the page knows and what a person can do with it. Views listen to its events and call its functions;
-// they do not know each other.
+// app.js - the state of the page and the actions that a person can take. Views listen to its events and call its
+// functions; they do not know each other.
 //
-// Events: "conversation" (another one, or its messages changed), "list" (of conversations), "text" (a message
+// Events: "conversation" (another one is open, or its messages changed), "list" (of conversations), "text" (a message
 // grew), "running", "props", "settings", "routed" (a token's experts), "routing" (logs changed), "token" (chosen)
 import { Api } from "./api.js";
 import { receive, requestFor } from "./answer.js";
@@ -19,8 +19,8 @@ export class App extends EventTarget {
   settings = loadSettings(local);
   routing = new RoutingMemory(local);
   props = null;
-  wantsRouting = () => false; // the experts panel says whether it is open
-  token = null; // {message, index}: the token whose experts are on show
+  wantsRouting = () => false; // replaced by the experts panel: whether it is open
+  token = null; // {message, index}: the token whose experts are shown
   #shelf = new Shelf(local);
   #running = new Map(); // conversation's id → {controller, message}
   #saveTimer = 0;
@@ -71,7 +71,7 @@ export class App extends EventTarget {
 
   // ---- messages ------------------------------------------------------------------------------
 
-  // Sends what the person wrote after the last message on show. In text mode nothing written means: go on.
+  // Sends the person's text after the last message shown. In text mode an empty text continues the answer.
   send(text) {
     const last = this.path.at(-1) ?? null;
     if (this.running || !this.props || (!text && !(this.isTextMode && last))) return false;
@@ -81,14 +81,14 @@ export class App extends EventTarget {
     return true;
   }
 
-  // Another answer at the place of this one; the old one stays as a branch.
+  // Generates another answer in place of this one; the old one stays as a branch.
   regenerate(message) {
     if (this.running || !this.props) return;
     const before = message.parent === null ? null : findMessage(this.conversation, message.parent);
     this.#answer(this.conversation, before);
   }
 
-  // A changed copy of a message as a new branch; one of the person's is answered again.
+  // Adds a changed copy of a message as a new branch. A message of the person is answered again.
   edit(message, text) {
     if (this.running || !this.props || text === message.content) return;
     const changed = addMessage(this.conversation, message.parent, message.role, text);
@@ -183,7 +183,7 @@ export class App extends EventTarget {
     else this.emit("list");
   }
 
-  // Imported conversations come beside what is there: one whose id is taken gets another.
+  // Adds imported conversations to the existing ones. One whose id is taken gets a new id.
   adopt(conversations) {
     const taken = new Set(this.conversations.map(({ id }) => id));
     for (const conversation of conversations) {
@@ -201,7 +201,7 @@ export class App extends EventTarget {
     if (this.conversations.includes(this.conversation)) this.#store(this.conversation);
   }
 
-  // A conversation joins the list with its first message.
+  // Adds the conversation to the list, when its first message is sent.
   #keep() {
     if (!this.conversations.includes(this.conversation)) this.conversations.unshift(this.conversation);
     remember(session, CURRENT, this.conversation.id);
@@ -231,7 +231,7 @@ export class App extends EventTarget {
     if (!this.conversations.includes(conversation)) return;
     let saved = this.#shelf.save(conversation);
     if (!saved) {
-      this.routing.forgetKept(); // texts matter more
+      this.routing.forgetKept(); // messages matter more
       saved = this.#shelf.save(conversation);
     }
     if (!saved && !this.#toldFull)
@@ -239,7 +239,7 @@ export class App extends EventTarget {
     this.#toldFull = !saved;
   }
 
-  // Another tab of this page wrote: take over what it has, unless an answer is being written here.
+  // Another tab of this page saved a conversation: use its version, unless an answer is being written here.
   #changedElsewhere(name) {
     const id = Shelf.idOf(name);
     if (!id || this.#running.has(id)) return;

@@ -1,5 +1,5 @@
-// colours.js - the style sheet's colours for canvases: scales of 64 steps between the colours that it names. They
-// are the same scales as in the training reports.
+// colours.js - the style sheet's colours for canvases: scales of 64 steps between the named colours. They are the same
+// scales as in the training reports.
 
 const STEPS = 64;
 const HEAT = ["--cell", "--s7", "--s8", "--s10", "--s11", "--s12", "--hot"];
@@ -10,7 +10,7 @@ addEventListener("themechange", () => {
   cache = null;
 });
 
-// {heat, diverging, label, page}: scales are arrays of 64 colours, from nothing to most or from less to more.
+// {heat, diverging, label, mark}: scales are arrays of 64 colours, from none to most or from less to more.
 export function colours() {
   cache ??= readColours();
   return cache;

@@ -1,4 +1,4 @@
-// composer.js - where a person writes: Enter sends, Shift+Enter ends a line, the arrow up edits what was sent last.
+// composer.js - the input: Enter sends, Shift+Enter starts a new line, the up arrow edits the last message sent.
 import { byId } from "./dom.js";
 
 export class Composer {
@@ -49,7 +49,7 @@ export class Composer {
     this.#stop.hidden = !running;
     this.#send.hidden = Boolean(running);
     this.#send.disabled = !props || (!this.#input.value.trim() && !(isTextMode && path.length));
-    // Browsers that know field-sizing grow the field by themselves.
+    // Browsers that support field-sizing grow the field by themselves.
     if (!CSS.supports("field-sizing", "content")) {
       this.#input.style.height = "auto";
       this.#input.style.height = `${Math.min(this.#input.scrollHeight, 240)}px`;

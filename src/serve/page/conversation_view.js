@@ -1,10 +1,11 @@
-// conversation_view.js - the messages of the branch on show. At most one redraw a frame, however fast tokens come.
+// conversation_view.js - the messages of the branch that is shown. Redraws at most once a frame, however fast tokens
+// arrive.
 import { byId, el, replace } from "./dom.js";
 import { parameters } from "./format.js";
 import { MessageView } from "./message_view.js";
 import { ModelPicture } from "./model_picture.js";
 
-const NEAR_END = 80; // pixels: a reader this close to the end wants to follow
+const NEAR_END = 80; // pixels: the view follows an answer if it is this close to the end
 
 export class ConversationView {
   #app;
@@ -29,7 +30,7 @@ export class ConversationView {
     this.#render();
   }
 
-  // Opens the last message of the person for editing.
+  // Opens the person's last message for editing.
   editLast() {
     const last = this.#app.path.findLast((message) => message.role === "user");
     if (last) this.#views.get(last.id)?.edit();
@@ -52,7 +53,7 @@ export class ConversationView {
     if (this.#follows) this.#region.scrollTop = this.#region.scrollHeight;
   }
 
-  // Views of messages that stay are kept; the rest is made or dropped.
+  // Keeps the views of messages that stay; makes or drops the others.
   #render() {
     const path = this.#app.path;
     const focused = this.#focusedTool();
@@ -75,7 +76,7 @@ export class ConversationView {
     this.#scrolled();
   }
 
-  // Which button of which message has the focus: it may be made again, or give way to that of another branch.
+  // The button that has the focus, and its message: it may be made again, or replaced by another branch's button.
   #focusedTool() {
     const tool = document.activeElement?.closest("#message-list .tools button");
     if (!tool) return null;
@@ -105,7 +106,7 @@ export class ConversationView {
     const { moe, parameters: size } = props;
     const facts = [];
     if (size)
-      facts.push(`${parameters(size.total)} parameters, ${parameters(size.active)} of them active for a token.`);
+      facts.push(`${parameters(size.total)} parameters, ${parameters(size.active)} of them active per token.`);
     if (moe?.n_layers)
       facts.push(
         `Each of its ${moe.n_layers} MoE layers sends a token to ${moe.num_experts_per_tok} of ${moe.n_routed_experts} experts.`,

@@ -1,7 +1,7 @@
-// dialogs.js - short questions and messages: the key, a name, a confirmation, a line at the edge of the page.
+// dialogs.js - short questions and messages: the key, a name, a confirmation, a notice at the edge of the page.
 import { button, byId, el, replace } from "./dom.js";
 
-// Shows a question with one field or none. Resolves to the text ("" without a field), or to null if it was refused.
+// Shows a question with one field or none. Resolves to the text ("" without a field), or to null if it was cancelled.
 function ask({ title, note, field, value = "", type = "text", confirm, danger = false }) {
   const dialog = byId("question");
   const input = field
@@ -69,7 +69,7 @@ export async function confirmDelete(title) {
 
 let notifyTimer = 0;
 
-// A line that goes away by itself; screen readers are told.
+// Shows a notice that disappears by itself; screen readers announce it.
 export function notify(text) {
   const line = byId("notice");
   line.textContent = text;

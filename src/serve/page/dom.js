@@ -1,4 +1,4 @@
-// dom.js - elements in one call. Text always becomes text nodes: nothing in this page parses HTML from a string.
+// dom.js - makes elements in one call. Text always becomes text nodes: this page never parses HTML from a string.
 import { icon } from "./icons.js";
 
 // el("p", { class: "note", on: { click } }, "text", child). A null child or attribute is left out.
@@ -14,7 +14,7 @@ export function el(tag, attributes, ...children) {
   return node;
 }
 
-// A button with a picture; `label` is what it is called, shown as text only if `text` says so.
+// A button with the icon `name`, and `text` if given; otherwise `label` is its name for tooltips and screen readers.
 export function button({ name, label, text, onClick, ...attributes }) {
   const face = [name ? icon(name) : null, text ? el("span", null, text) : null];
   const named = text ? {} : { "aria-label": label, title: label };
@@ -27,7 +27,7 @@ export function replace(node, ...children) {
   node.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
 }
 
-// A table with a caption; `rows` are arrays of text or nodes, the first cell names its row.
+// A table with a caption. `rows` are arrays of text or nodes; the first cell is the row's header.
 export function table(caption, heads, rows) {
   const head = el(
     "tr",
@@ -45,7 +45,7 @@ export function table(caption, heads, rows) {
   return el("table", { class: "data" }, el("caption", null, caption), el("thead", null, head), el("tbody", null, body));
 }
 
-// Copies, and says so on the button itself for a moment.
+// Copies text, and shows that on the button for a moment.
 export async function copyFrom(node, text) {
   const label = node.getAttribute("aria-label");
   try {

@@ -1,4 +1,4 @@
-// experts_compare.js - the view "Compare": where two answers went to different experts, and how alike they are in
+// experts_compare.js - the view "Compare": where two answers used different experts, and how similar they are in
 // numbers.
 import { stepOf } from "./colours.js";
 import { el, replace, table } from "./dom.js";
@@ -35,8 +35,8 @@ export class CompareView {
       el(
         "p",
         { class: "about" },
-        "Two answers of this conversation, also of different branches: warm cells are experts that B used more, " +
-          "cold cells those that A used more.",
+        "Compares two answers of this conversation, from any of its branches: warm cells are experts that B used " +
+          "more, cold cells those that A used more.",
       ),
       el("div", { class: "choices" }, this.#a.element, this.#b.element, this.#part.element),
       this.#grid.element,
@@ -60,8 +60,8 @@ export class CompareView {
         el(
           "p",
           { class: "hint" },
-          "Two answers with their experts are needed. Write another message, or answer one again, while the " +
-            "experts are open.",
+          "Comparing needs two answers with recorded experts. Write another message, or use “Answer again”, " +
+            "while the Experts panel is open.",
         ),
       );
     }
@@ -73,7 +73,7 @@ export class CompareView {
     this.#show(overlaps(a, b, layers, experts), first);
   }
 
-  // At first the last two; then what the person chose.
+  // Selects the last two answers at first, and then keeps the person's choice.
   #offer(answers) {
     const unset = !this.#a.value || this.#a.value === this.#b.value;
     this.#a.setOptions(answers);
@@ -102,14 +102,14 @@ export class CompareView {
       el(
         "p",
         { class: "note" },
-        "In common: the share of gate values that both spent on the same experts. Cosine: 1 if they were used in " +
-          "the same proportions. Same experts: of all that either met, those that both met. Means over the layers.",
+        "In common: the share of gate values that both gave to the same experts. Cosine: 1 if they were used in the " +
+          "same proportions. Same experts: of all that A or B used, the share that both used. Means over the layers.",
       ),
       el(
         "details",
         null,
         el("summary", null, "Layer by layer"),
-        table("How alike A and B are in each layer", ["Layer", "In common", "Cosine", "Same experts"], rows),
+        table("How similar A and B are in each layer", ["Layer", "In common", "Cosine", "Same experts"], rows),
       ),
     );
   }

@@ -1,5 +1,5 @@
-// experts_crowd.js - the view "Crowd": what all requests of the server do together. Watching costs the server
-// something, so the stream is open only while this view is seen.
+// experts_crowd.js - the view "Crowd": the experts used by all requests of the server together. Watching costs the
+// server some time, so the stream is open only while this view is visible.
 import { stepOf } from "./colours.js";
 import { el, replace } from "./dom.js";
 import { expectedDistinct, mean, overEven, sharesOf } from "./experts_math.js";
@@ -30,8 +30,8 @@ export class CrowdView {
       el(
         "p",
         { class: "about" },
-        "What all requests meet together in the last seconds. The tokens of one pass share experts, and each " +
-          "expert's weights are read once for all of them: the fewer distinct experts, the cheaper the pass.",
+        "The experts that all requests together used in the last few seconds. The tokens of one pass share experts, " +
+          "and each expert's weights are read once for all of them: the fewer distinct experts, the cheaper the pass.",
       ),
       this.#grid.element,
       legend("diverging", "¼ or less", "4 × the even share or more"),
@@ -47,7 +47,7 @@ export class CrowdView {
     this.#grid.setModel(moe);
     this.#load = new Float64Array(moe.n_layers * moe.n_routed_experts);
     this.#grid.draw(new Uint8Array(this.#load.length).fill(stepOf(0.5)));
-    this.#say("No request is running. As soon as one does, you see it here.");
+    this.#say("No request is running. The next one will be shown here.");
     this.#watch = new AbortController();
     this.#follow(this.#watch);
   }
@@ -71,7 +71,7 @@ export class CrowdView {
     replace(this.#numbers, el("p", { class: "hint" }, text));
   }
 
-  // Old load fades, so that the map shows the last seconds.
+  // Older load fades, so that the map shows the last few seconds.
   #take(event) {
     const { n_layers: layers, n_routed_experts: experts } = this.#app.props.moe;
     const fade = 0.5 ** (Math.max(0, event.time - this.#time) / HALF_LIFE_S);
@@ -98,12 +98,12 @@ export class CrowdView {
       facts([
         ["running", String(running)],
         ["waiting", String(waiting)],
-        ["tokens a pass", perPass.toFixed(1)],
-        ["experts met", mean(distinct).toFixed(1), `of ${experts}`],
+        ["tokens per pass", perPass.toFixed(1)],
+        ["experts used", mean(distinct).toFixed(1), `of ${experts}`],
       ]),
       bars(
-        `Distinct experts that a pass met; the line is what chance would give (${chance.toFixed(1)})`,
-        ["Layer", "Experts", "Of chance"],
+        `Distinct experts per pass; the line marks the number expected by chance (${chance.toFixed(1)})`,
+        ["Layer", "Experts", "vs. chance"],
         distinct.map((value, l) => ({
           name: String(l + first),
           value,

@@ -1,12 +1,12 @@
-// experts_live.js - the view "Live": the grid of all experts, lit by the answer that is being written. One draw a
-// frame.
+// experts_live.js - the view "Live": the grid of all experts, lit by the answer that is being written. Draws at most
+// once a frame.
 import { el, replace, table } from "./dom.js";
 import { legend } from "./experts_parts.js";
 import { visible } from "./format.js";
 import { GridCanvas } from "./grid_canvas.js";
 import { LiveLevels } from "./live_levels.js";
 
-const STILL_MS = 400; // between draws for those who want no motion
+const STILL_MS = 400; // between draws with reduced motion
 
 export class LiveView {
   #app;
@@ -35,8 +35,8 @@ export class LiveView {
       el(
         "p",
         { class: "about" },
-        "Each row is a MoE layer, each column one of its experts. A token lights the experts it is sent to, " +
-          "brighter the larger their gate value; the light fades, and what this answer has used before keeps a " +
+        "Each row is a MoE layer, each column one of its experts. A token lights the experts it is sent to: the " +
+          "larger the gate value, the brighter. The light fades, and experts that this answer used earlier keep a " +
           "faint glow.",
       ),
       this.#grid.element,
@@ -65,7 +65,7 @@ export class LiveView {
     this.#recall();
   }
 
-  // Another conversation: the glow of its last answer, as far as that is known.
+  // Another conversation was opened: shows the glow of its last answer, if that was recorded.
   #recall() {
     const { conversation, path, routing } = this.#app;
     if (!this.#levels || this.#conversation === conversation) return this.#showHint();
@@ -121,7 +121,7 @@ export class LiveView {
     const message = running?.message;
     const blind = message?.content && !this.#app.routing.get(message.id);
     this.#hint.textContent = blind
-      ? "This answer was asked for before the experts were opened. The next one is shown."
+      ? "This answer was started before the Experts panel was opened. The next one will be shown."
       : this.#last
         ? ""
         : "Send a message to see the experts at work.";
@@ -131,14 +131,14 @@ export class LiveView {
   #describe(layer, expert) {
     if (!this.#last) return "no token yet";
     const met = this.#last.log.at(this.#last.index, layer).find((choice) => choice.expert === expert);
-    return met ? `gate ${met.gate.toFixed(3)} for the last token` : "not met by the last token";
+    return met ? `gate ${met.gate.toFixed(3)} for the last token` : "not used by the last token";
   }
 
-  // Only while it is open, and only when an answer begins or ends: a table that jumps cannot be read.
+  // Updates the table only while it is open, and only when an answer begins or ends, so that it can be read.
   #showTable() {
     if (!this.#table.open) return;
     const box = this.#table.lastElementChild;
-    if (!this.#last) return replace(box, el("p", { class: "note" }, "No token has come yet."));
+    if (!this.#last) return replace(box, el("p", { class: "note" }, "There is no token yet."));
     const { log, index } = this.#last;
     const rows = Array.from({ length: log.layers }, (_, l) => [
       String(l + this.#grid.firstLayer),

@@ -1,5 +1,5 @@
-// experts_math.js - what can be said of routing in numbers. A heat is a Float64Array of layers by experts with the
-// sum of gate values (or the number of choices) of each expert; shares are a heat in which each layer sums to 1.
+// experts_math.js - statistics of routing. A heat is a Float64Array of layers by experts with the sum of gate values
+// (or the number of choices) of each expert. Shares are a heat in which each layer sums to 1.
 
 // The heat of logs. `part` is "answer", "prompt" or "all"; `measure` is "gate" or "choices".
 export function heatOf(logs, layers, experts, { part = "all", measure = "gate" } = {}) {
@@ -14,7 +14,7 @@ export function heatOf(logs, layers, experts, { part = "all", measure = "gate" }
   return heat;
 }
 
-// How many tokens of the logs have experts.
+// The number of tokens in the logs that have experts.
 export function routedTokens(logs, part = "all") {
   let count = 0;
   for (const log of logs) {
@@ -34,7 +34,7 @@ export function sharesOf(heat, layers, experts) {
   return shares;
 }
 
-// Entropy of each layer's shares in bits: log2(experts) if all are used alike, 0 if one does everything.
+// Entropy of each layer's shares in bits: log2(experts) if all are used equally, 0 if only one is used.
 export function entropies(shares, layers, experts) {
   return Array.from({ length: layers }, (_, l) => {
     let bits = 0;
@@ -46,7 +46,7 @@ export function entropies(shares, layers, experts) {
   });
 }
 
-// Experts met at all, in each layer.
+// The number of experts used in each layer.
 export function usedExperts(heat, layers, experts) {
   return Array.from({ length: layers }, (_, l) => {
     let used = 0;
@@ -64,9 +64,9 @@ export function ranking(shares, layers, experts) {
   return list.sort((a, b) => b.share - a.share || a.layer - b.layer || a.expert - b.expert);
 }
 
-// How alike two routings are, per layer: the share that both have in common (the sum of minima: 1 if equal, 0 if
-// no expert is shared), the cosine of the angle between them, and how many of the experts that either
-// used both used (Jaccard).
+// How similar two routings are, per layer: the share that both have in common (the sum of minima: 1 if equal, 0 if
+// no expert is shared), the cosine of the angle between them, and, of the experts that a or b used, the fraction that
+// both used (Jaccard).
 export function overlaps(a, b, layers, experts) {
   return Array.from({ length: layers }, (_, l) => {
     let common = 0,
@@ -93,12 +93,12 @@ export function overlaps(a, b, layers, experts) {
 
 export const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : 0);
 
-// Experts that `rows` tokens would meet in a layer if each chose `top` of them by chance.
+// The number of experts that `rows` tokens would use in a layer if each chose `top` of them at random.
 export function expectedDistinct(experts, top, rows) {
   return experts * (1 - (1 - top / experts) ** rows);
 }
 
-// Where `share` stands between a quarter of an even share (-1) and four times it (1), in powers of two.
+// Where `share` is between a quarter of an even share (-1) and four times it (1), on a scale of powers of two.
 export function overEven(share, experts) {
   if (share <= 0) return -1;
   return Math.max(-1, Math.min(1, Math.log2(share * experts) / 2));

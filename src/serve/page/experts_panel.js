@@ -1,5 +1,5 @@
-// experts_panel.js - the panel of the experts: five views as tabs, of which only the one on show works. While the
-// panel is open, answers are asked for with their routing.
+// experts_panel.js - the panel of the experts: five views as tabs, of which only the visible one is active. While the
+// panel is open, answers are requested with their routing.
 import { byId, el, replace } from "./dom.js";
 import { CompareView } from "./experts_compare.js";
 import { CrowdView } from "./experts_crowd.js";
@@ -59,7 +59,7 @@ export class ExpertsPanel {
     if (!this.#button.hidden) this.#open(!this.isOpen);
   }
 
-  // Closes what covers the conversation; false if nothing does.
+  // Closes the panel; false if it was not open.
   close() {
     if (!this.isOpen) return false;
     this.#open(false);
@@ -98,7 +98,7 @@ export class ExpertsPanel {
     if (moveFocus) (open ? tab : this.#button).focus();
   }
 
-  // A token that was chosen is shown, even if the panel was closed.
+  // Shows the chosen token, even if the panel was closed.
   #choose(name) {
     if (!this.isOpen) this.#open(true, false);
     this.#select(name);

@@ -1,10 +1,10 @@
-// experts_parts.js - what the views of the experts have in common: choices, headline numbers, legends, bars, the
-// list of answers.
+// experts_parts.js - parts that the views of the experts share: choices, headline numbers, legends, bars, the list of
+// answers.
 import { el, replace } from "./dom.js";
 
 let serial = 0;
 
-// A labelled select. setOptions keeps the choice if it is still there.
+// A labelled select. setOptions keeps the choice if it is still in the list.
 export function choice(label, options, onChange) {
   const id = `choice-${++serial}`;
   const select = el("select", { id, on: { change: onChange } });
@@ -34,7 +34,7 @@ export function choice(label, options, onChange) {
   };
 }
 
-// Answers that have their routing, as [id, name]: those on show, or of all branches.
+// Answers whose routing is recorded, as [id, name]: those of the branch that is shown, or of `messages`.
 export function answerOptions(app, messages = app.path) {
   return messages
     .filter((message) => message.role === "assistant")
@@ -42,7 +42,7 @@ export function answerOptions(app, messages = app.path) {
     .filter(([id]) => app.routing.get(id)?.length);
 }
 
-// Headline numbers: [name, number, what it is of].
+// Headline numbers: [name, number, note].
 export function facts(list) {
   return el(
     "dl",
@@ -53,7 +53,7 @@ export function facts(list) {
   );
 }
 
-// What the two ends of a colour scale mean.
+// A colour scale with the meaning of its two ends.
 export function legend(scale, low, high) {
   return el("p", { class: "legend" }, el("span", null, low), el("i", { class: `scale ${scale}` }), el("span", null, high));
 }

@@ -1,4 +1,4 @@
-// experts_token.js - the view "Token": the experts that one token met in each layer, with their gate values.
+// experts_token.js - the view "Token": the experts that one token used in each layer, with their gate values.
 import { button, el, replace } from "./dom.js";
 import { percent, visible } from "./format.js";
 
@@ -14,8 +14,8 @@ export class TokenView {
       el(
         "p",
         { class: "about" },
-        "The experts of one token, layer by layer, best first; a fuller bar is a larger gate value. These " +
-          "experts worked while the model computed what comes after this token.",
+        "The experts of one token, layer by layer, best first; a fuller bar means a larger gate value. These " +
+          "experts were used while the model computed what comes after this token.",
       ),
       this.#box,
     );
@@ -32,7 +32,7 @@ export class TokenView {
       this.#head(log, token),
       log.isRouted(token.index)
         ? this.#layers(log, token.index)
-        : el("p", { class: "hint" }, "The last token of an answer was never an input, so it met no experts."),
+        : el("p", { class: "hint" }, "The last token of an answer was never an input, so it has no experts."),
     );
   }
 
@@ -43,7 +43,7 @@ export class TokenView {
       { class: "hint" },
       any
         ? "Press “Tokens” below an answer and choose one of its tokens."
-        : "No answer of this conversation has its routing yet. Answers that are written while the experts are open do.",
+        : "No experts are recorded yet. Answers that are written while the Experts panel is open have them.",
     );
   }
 
@@ -59,7 +59,7 @@ export class TokenView {
     return el(
       "div",
       { class: "token-head" },
-      go("left", "Token before", index - 1),
+      go("left", "Previous token", index - 1),
       el(
         "div",
         null,
@@ -70,11 +70,11 @@ export class TokenView {
           `position ${log.positions[index]}, ${index < log.nPrompt ? "of the prompt" : "of the answer"}${this.#alike(log, index)}`,
         ),
       ),
-      go("right", "Token after", index + 1),
+      go("right", "Next token", index + 1),
     );
   }
 
-  // How much two neighbours share tells whether routing follows the topic or the word.
+  // The share of experts that neighbouring tokens have in common shows whether routing follows the topic or the word.
   #alike(log, index) {
     if (!log.isRouted(index) || !log.isRouted(index - 1)) return "";
     let same = 0;
@@ -82,7 +82,7 @@ export class TokenView {
       const before = new Set(log.at(index - 1, l).map(({ expert }) => expert));
       same += log.at(index, l).filter(({ expert }) => before.has(expert)).length;
     }
-    return `; ${percent(same / (log.layers * log.top))} of its experts served the token before`;
+    return `; ${percent(same / (log.layers * log.top))} of its experts also served the previous token`;
   }
 
   #layers(log, index) {

@@ -1,5 +1,5 @@
-// experts_use.js - the view "Use": which experts a conversation or one of its answers used, how evenly, most and
-// least.
+// experts_use.js - the view "Use": which experts a conversation or one of its answers used, how evenly, and which
+// ones most and least.
 import { stepOf } from "./colours.js";
 import { el, replace, table } from "./dom.js";
 import { entropies, heatOf, mean, overEven, ranking, routedTokens, sharesOf, usedExperts } from "./experts_math.js";
@@ -85,7 +85,7 @@ export class UseView {
         el(
           "p",
           { class: "hint" },
-          "No tokens with their experts yet. Answers that are written while the experts are open have them.",
+          "No experts are recorded yet. Answers that are written while the Experts panel is open have them.",
         ),
       );
     replace(
@@ -101,7 +101,7 @@ export class UseView {
     const bits = mean(entropies(this.#shares, layers, experts));
     return facts([
       ["tokens", integer(tokens)],
-      ["experts met", integer(used), `of ${integer(layers * experts)}`],
+      ["experts used", integer(used), `of ${integer(layers * experts)}`],
       ["mean entropy", bits.toFixed(2), `of ${Math.log2(experts).toFixed(2)} bits`],
     ]);
   }
@@ -119,7 +119,7 @@ export class UseView {
         percent(share),
         `${(share * experts).toFixed(2)} ×`,
       ]);
-    const heads = ["Layer / expert", "Share", "Of even"];
+    const heads = ["Layer / expert", "Share", "vs. even"];
     return el(
       "div",
       { class: "pair" },
@@ -132,7 +132,7 @@ export class UseView {
     const bits = entropies(this.#shares, layers, experts);
     return bars(
       "Entropy of each layer in bits: the longer the bar, the more evenly its experts were used",
-      ["Layer", "Bits", "As many as even experts"],
+      ["Layer", "Bits", "Effective experts"],
       bits.map((value, l) => ({
         name: String(l + first),
         value,

@@ -1,4 +1,4 @@
-// format.js - numbers as people read them.
+// format.js - formats numbers for people.
 const whole = new Intl.NumberFormat("en");
 
 export const count = (n, word) => `${whole.format(n)} ${word}${n === 1 ? "" : "s"}`;
@@ -27,5 +27,5 @@ export function figuresLine({ promptTokens, cachedTokens, completionTokens, perS
   return parts.join(" · ");
 }
 
-// A token's text where spaces and line ends can be seen.
+// A token's text with visible spaces and line breaks.
 export const visible = (text) => text.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/^ | $/g, "␣") || "∅";

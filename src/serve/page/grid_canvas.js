@@ -1,5 +1,5 @@
 // grid_canvas.js - a canvas of MoE layers (rows) by experts (columns): sharp at any pixel ratio, with numbers at
-// the edges and a line that says what is under the pointer. Cells are drawn only when their colour changes.
+// the edges and a line that describes the cell under the pointer. Cells are drawn only when their colour changes.
 import { colours } from "./colours.js";
 import { el } from "./dom.js";
 
@@ -22,7 +22,7 @@ export class GridCanvas {
   #ratio = 1;
   #cell = { width: 0, height: 0, gap: 0 };
 
-  // `label` says what the picture is; `describe(layer, expert)` what is known of a cell.
+  // `label` names the picture; `describe(layer, expert)` returns the description of a cell.
   constructor(label, describe) {
     this.#canvas = el("canvas", { role: "img", "aria-label": label });
     this.#context = this.#canvas.getContext("2d");
@@ -71,7 +71,7 @@ export class GridCanvas {
     const width = this.element.clientWidth;
     if (!width || !this.layers) return;
     const cellWidth = Math.min(MAX_CELL, (width - GUTTER) / this.experts);
-    // A few layers are drawn high, many low, so that the picture has about the same height and fits the window.
+    // Rows are higher if there are few layers: the picture always has about the same height and fits the window.
     const most = Math.min(420, innerHeight * (innerWidth < 1000 ? 0.3 : 0.5)) / this.layers;
     const cellHeight = Math.max(4, Math.min(MAX_CELL, most, Math.max(cellWidth * 1.35, 160 / this.layers)));
     this.#cell = { width: cellWidth, height: cellHeight, gap: cellWidth >= 4 ? 1 : 0 };
@@ -93,7 +93,7 @@ export class GridCanvas {
     this.#paint();
   }
 
-  // Layers at the left and experts below, as many as have room.
+  // Numbers of layers at the left and of experts below, as many as there is room for.
   #drawNumbers() {
     const context = this.#context;
     const { width, height } = this.#cell;
@@ -111,7 +111,7 @@ export class GridCanvas {
       context.fillText(e, GUTTER + (e + 0.5) * width, HEAD + this.layers * height + 11);
   }
 
-  // Edges lie on whole pixels of the screen, otherwise gaps would differ from column to column.
+  // Edges are on whole pixels of the screen; otherwise gaps would differ from column to column.
   #paint() {
     const scale = colours()[this.#scale];
     const context = this.#context;
@@ -140,7 +140,7 @@ export class GridCanvas {
   }
 }
 
-// A step between numbers that leaves room for each and is easy to count with.
+// A step between numbers that leaves room for each number and is a power of two.
 function stride(total, atLeast) {
   return [1, 2, 4, 8, 16, 32, 64].find((step) => step >= atLeast) ?? total;
 }

@@ -1,4 +1,4 @@
-// icons.js - the pictures on buttons: strokes in a square of 24, in the colour of the text around them.
+// icons.js - the icons of buttons: strokes in a 24 × 24 square, in the colour of the surrounding text.
 const SVG = "http://www.w3.org/2000/svg";
 
 const PATHS = {

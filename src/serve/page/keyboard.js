@@ -7,12 +7,12 @@ const MOD = isMac ? "⌘" : "Ctrl";
 const KEYS = [
   [["Enter"], "Send the message"],
   [["Shift", "Enter"], "New line"],
-  [["Esc"], "Stop the answer, close what is open"],
+  [["Esc"], "Stop the answer, or close the open panel"],
   [["↑"], "Edit your last message, if the input is empty"],
   [[MOD, "K"], "New conversation"],
   [[MOD, "E"], "Show or hide the experts"],
   [[MOD, ","], "Settings"],
-  [["←", "→"], "The token before or after, in the tokens of an answer"],
+  [["←", "→"], "Previous or next token, in the tokens of an answer"],
   [["?"], "This list"],
 ];
 

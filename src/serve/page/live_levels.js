@@ -1,13 +1,13 @@
-// live_levels.js - how bright each cell of the live grid is. A token lights its experts by their gate values; light
-// fades by half within about two tokens, so that slow models leave a trail and fast ones do not light everything;
-// experts met earlier in the answer keep a faint glow. No DOM here.
+// live_levels.js - how bright each cell of the live grid is. A token lights its experts by their gate values. The light
+// fades by half within about two tokens, so that slow models leave a trail and fast ones do not light everything.
+// Experts used earlier in the answer keep a faint glow. No DOM here.
 
 const TOKENS_TO_HALF = 2;
 const SHORTEST_MS = 60;
 const LONGEST_MS = 350;
 const DARK = 0.012;
 const DIMMEST = 0.4; // of the scale, for a token's smallest gate value
-const GLOW = 0.22; // for the expert met most
+const GLOW = 0.22; // for the expert used most
 
 export class LiveLevels {
   constructor(layers, experts) {
@@ -28,7 +28,7 @@ export class LiveLevels {
     this.mostUsed = 0;
   }
 
-  // A token's experts, at a time in milliseconds. Without `fade` only the last token is lit.
+  // Lights a token's experts at a time in milliseconds. Without `fade` only the last token is lit.
   light(log, index, now, fade = true) {
     if (!fade) this.levels.fill(0);
     this.#keepPace(now);
@@ -42,7 +42,7 @@ export class LiveLevels {
     });
   }
 
-  // An answer that was written earlier: only its glow.
+  // Adds the glow of an answer that was written earlier.
   recall(log) {
     log.forEach(0, log.length, (l, e, gate) => {
       if (l < this.layers && e < this.experts) this.#use(l * this.experts + e, gate);
@@ -60,7 +60,7 @@ export class LiveLevels {
     this.litAt = now;
   }
 
-  // Fades by what `ms` take. True while anything is still lit.
+  // Fades the light for `ms` milliseconds. True while anything is still lit.
   fade(ms) {
     const factor = 0.5 ** (ms / this.halfLife);
     let lit = false;
@@ -72,7 +72,7 @@ export class LiveLevels {
     return lit;
   }
 
-  // Steps of a scale with `count` colours.
+  // The brightness of each cell as a step of a scale with `count` colours.
   toSteps(count = 64) {
     const glow = this.mostUsed > 0 ? GLOW / this.mostUsed : 0;
     for (let i = 0; i < this.levels.length; i++) {

@@ -1,5 +1,5 @@
-// markdown.js - Markdown as models write it, into a tree of plain objects: headings, lists, quotes, tables, code,
-// rules, paragraphs. What is inside a line is markdown_inline.js; what becomes of the tree is markdown_dom.js.
+// markdown.js - parses Markdown as models write it into a tree of plain objects: headings, lists, quotes, tables, code,
+// rules, paragraphs. markdown_inline.js parses the text within them; markdown_dom.js makes elements of the tree.
 //
 // Blocks: {type: "paragraph", inline}, {type: "heading", level, inline}, {type: "code", language, text},
 // {type: "quote", blocks}, {type: "list", ordered, start, items: [blocks]}, {type: "rule"},
@@ -52,7 +52,7 @@ function readBlock(lines, at, depth) {
   return readParagraph(lines, at, depth);
 }
 
-// An unclosed fence goes on to the end: so does one that is still being written.
+// An unclosed fence extends to the end, as for code that is still being written.
 function readFence(lines, at) {
   const [, indent, fence, info] = FENCE.exec(lines[at]);
   const closing = new RegExp(`^ {0,3}${fence[0]}{${fence.length},}[ \\t]*$`);
@@ -73,7 +73,7 @@ function readQuote(lines, at, depth) {
   return { block: { type: "quote", blocks: parseLines(inner, depth + 1) }, next };
 }
 
-// Items of one kind in a row; what is indented as far as an item's text belongs to it.
+// Consecutive items of one kind. Lines that are indented as far as an item's text belong to the item.
 function readList(lines, at, depth) {
   const ordered = ITEM.exec(lines[at])[3] !== undefined;
   const block = { type: "list", ordered, start: ordered ? Number(ITEM.exec(lines[at])[3]) : 1, items: [] };
@@ -153,7 +153,7 @@ function startsTable(lines, at) {
   );
 }
 
-// "a | b" as cells; a bar after a backslash is not a border.
+// Splits "a | b" into cells; a bar after a backslash is not a border.
 function cells(line) {
   const inner = line
     .trim()

@@ -1,9 +1,9 @@
-// markdown_dom.js - the tree of markdown.js as elements. Only elements named here are made, all text is text nodes,
-// so whatever a model writes cannot run.
+// markdown_dom.js - makes elements of the tree of markdown.js. It makes only the elements named here, and all text
+// becomes text nodes, so nothing that a model writes can run.
 import { button, copyFrom, el } from "./dom.js";
 import { parseMarkdown } from "./markdown.js";
 
-// Shows Markdown in an element and keeps what did not change: while an answer grows only its last blocks
+// Shows Markdown in an element and keeps the blocks that did not change: while an answer grows, only its last blocks
 // are made again, and a selection further up stays.
 export class MarkdownView {
   #sources = [];
@@ -47,7 +47,7 @@ function listNode(block) {
   return block.ordered ? el("ol", { start: block.start === 1 ? null : block.start }, items) : el("ul", null, items);
 }
 
-// The first paragraph of an item stands without the space of a paragraph.
+// The first paragraph of an item has no space around it.
 function itemNodes(blocks) {
   const [first, ...rest] = blocks;
   if (first?.type !== "paragraph") return blocks.map(blockNode);

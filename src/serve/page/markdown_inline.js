@@ -1,5 +1,5 @@
-// markdown_inline.js - Markdown within a paragraph: emphasis, code, links, line breaks. Text goes in, a tree of plain
-// objects comes out; HTML in the text is text. Every search is bounded, so hostile input costs linear time.
+// markdown_inline.js - parses Markdown within a paragraph into a tree of plain objects: emphasis, code, links, line
+// breaks. HTML in the text stays text. Every search is bounded, so hostile input costs linear time.
 //
 // Nodes: {type: "text" | "code" | "math", text}, {type: "break"},
 //        {type: "strong" | "em" | "del", children, depth}, {type: "link", href, children}
@@ -16,7 +16,7 @@ export function parseInline(text, depth = 0) {
   return pairDelimiters(scan.items);
 }
 
-// Only http and https: "javascript:" and its relatives never become links.
+// Only http and https: "javascript:" and similar schemes never become links.
 export function safeHref(target) {
   let url;
   try {
@@ -117,7 +117,7 @@ function closingRun(text, from, length) {
   return -1;
 }
 
-// Models mean their line breaks, so every one is kept.
+// Models intend their line breaks, so every one is kept.
 function readBreak(scan) {
   scan.plain = scan.plain.trimEnd();
   push(scan, { type: "break" }, scan.at + 1);
@@ -147,7 +147,7 @@ function readBareLink(scan) {
   return true;
 }
 
-// What ends a sentence or closes a bracket around the address is not part of it.
+// Punctuation at the end of a sentence, or a bracket that closes around the address, is not part of it.
 function trimUrl(url) {
   for (;;) {
     const last = url.at(-1);
@@ -157,12 +157,12 @@ function trimUrl(url) {
   }
 }
 
-// Pictures would be fetched from elsewhere, so they become links.
+// Images would be fetched from other servers, so they become links.
 function readImage(scan) {
   return scan.text[scan.at + 1] === "[" && readLink(scan, scan.at + 1);
 }
 
-// [text](target "title"); one that is not safe stays text.
+// [text](target "title"); a link that is not safe stays text.
 function readLink(scan, open) {
   if (scan.depth >= MAX_DEPTH) return false;
   const part = scan.text.slice(open, open + MAX_LINK);
@@ -226,8 +226,8 @@ function readDelimiter(scan) {
   return true;
 }
 
-// Pairs closers with the nearest opener of the same kind. Everything is pushed and popped once; how many
-// openers of a kind are waiting is counted, so that a closer without one does not search.
+// Pairs closers with the nearest opener of the same kind. Everything is pushed and popped once. Waiting openers are
+// counted by kind, so that a closer without an opener does not search.
 function pairDelimiters(items) {
   const out = [];
   const openers = { stack: [], waiting: { "*": 0, _: 0, "~": 0 } };
@@ -265,13 +265,13 @@ function closeRuns(closer, out, openers) {
   }
 }
 
-// Beyond a depth that no one writes, emphasis has no effect; so code that walks the tree may recurse.
+// Emphasis nested deeper than any real text has no effect, so that code that walks the tree can recurse.
 function emphasis(type, children) {
   const depth = 1 + children.reduce((most, child) => Math.max(most, child.depth ?? 0), 0);
   return depth > MAX_DEPTH ? children : [{ type, children, depth }];
 }
 
-// Runs that found no partner are text; neighbouring texts become one.
+// Makes text of runs that found no partner, and joins neighbouring texts.
 function mergeText(items) {
   const merged = [];
   for (const item of items) {

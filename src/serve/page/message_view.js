@@ -1,4 +1,4 @@
-// message_view.js - one message: its text or its tokens, the branches at its place, what can be done with it.
+// message_view.js - one message: its text or its tokens, its branches, and its buttons.
 import { button, copyFrom, el, replace } from "./dom.js";
 import { figuresLine } from "./format.js";
 import { icon } from "./icons.js";
@@ -7,7 +7,7 @@ import { siblingsOf } from "./store.js";
 import { TokenStrip } from "./token_strip.js";
 
 const FINISHES = {
-  length: "Ended at the longest length allowed.",
+  length: "The answer reached the maximum length.",
   stopped: "You stopped this answer.",
 };
 
@@ -34,7 +34,7 @@ export class MessageView {
     this.update();
   }
 
-  // Everything: text, branches, buttons.
+  // Updates everything: text, branches, buttons.
   update() {
     this.element.classList.toggle("running", this.#app.isRunning(this.message));
     if (this.#body.querySelector("textarea")) return;
@@ -42,7 +42,7 @@ export class MessageView {
     this.#showFoot();
   }
 
-  // Only what grows while an answer is written.
+  // Updates only the parts that grow while an answer is written.
   grow() {
     this.#showBody();
     this.#figures.textContent = figuresLine(this.message.figures);

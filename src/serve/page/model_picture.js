@@ -1,5 +1,5 @@
-// model_picture.js - the picture of an empty conversation: the model's own layers and experts as points, with one
-// made-up token's way through them. Decoration, so screen readers are not told.
+// model_picture.js - the picture of an empty conversation: the model's own layers and experts as points, with the
+// path of a made-up token through them. It is decoration, so it is hidden from screen readers.
 import { colours } from "./colours.js";
 import { el } from "./dom.js";
 

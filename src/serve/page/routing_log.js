@@ -1,14 +1,14 @@
-// routing_log.js - the experts that each token of an answer met, in flat typed arrays: two bytes for an expert, two
+// routing_log.js - the experts that each token of an answer used, in flat typed arrays: two bytes for an expert, two
 // for its gate value. The 16B model's 27 layers of 6 experts take 648 bytes a token.
 
 const NONE = 0xffff;
 const SCALE = 65535; // a gate value is at most 1
 const PREFIX = "dsmoe.routing.";
-const MAX_KEPT = 64 << 10; // bytes of arrays of one answer that localStorage is bothered with
-const MAX_KEPT_TOGETHER = 256 << 10; // and of one conversation
+const MAX_KEPT = 64 << 10; // most bytes of an answer's arrays that are kept in localStorage
+const MAX_KEPT_TOGETHER = 256 << 10; // the same for a conversation
 
 export class RoutingLog {
-  // `layers` MoE layers, `top` experts of each for a token.
+  // `layers`: MoE layers; `top`: experts per token in each.
   constructor(layers, top, capacity = 64) {
     this.layers = layers;
     this.top = top;
@@ -20,13 +20,13 @@ export class RoutingLog {
     this.gates = new Uint16Array(capacity * layers * top);
   }
 
-  // Takes an entry of the server's "routing". One with a position that is there already completes it:
-  // a token's text may come a pass before its experts do. Returns its index.
+  // Takes an entry of the server's "routing" and returns its index. An entry with a known position completes that
+  // token, as a token's text may arrive a pass before its experts.
   add(entry, isPrompt = false) {
     let i = this.length - 1;
     while (i >= 0 && this.positions[i] > entry.position) i--;
     if (i < 0 || this.positions[i] !== entry.position) {
-      if (i !== this.length - 1) return -1; // out of order and unknown: nothing to join it with
+      if (i !== this.length - 1) return -1; // out of order, and its position is unknown
       i = this.#append(entry.position, isPrompt);
     }
     if (typeof entry.text === "string" && entry.text) this.texts[i] = entry.text;
@@ -66,7 +66,7 @@ export class RoutingLog {
     this.gates = grown(this.gates);
   }
 
-  // Whether the experts of token i are known; those of an answer's last token never are.
+  // Whether the experts of token i are known. An answer's last token never has any.
   isRouted(i) {
     return i >= 0 && i < this.length && this.experts[i * this.layers * this.top] !== NONE;
   }
@@ -110,7 +110,7 @@ export class RoutingLog {
     };
   }
 
-  // The log of a packed one; null if its parts do not fit together.
+  // Makes a log from a packed one; null if its parts do not fit together.
   static unpack(packed) {
     try {
       const { layers, top, nPrompt, texts } = packed;
@@ -142,7 +142,7 @@ function fromBase64(text) {
   return Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer;
 }
 
-// Logs by message. They live in memory; of small ones a copy stays in the storage.
+// Logs by message. They are in memory; small ones are also copied to the storage.
 export class RoutingMemory {
   #storage;
   #logs = new Map();
@@ -160,7 +160,7 @@ export class RoutingMemory {
     this.#logs.set(messageId, log);
   }
 
-  // Reads what was kept of a conversation, once.
+  // Reads the kept logs of a conversation, once.
   load(conversationId) {
     if (this.#loaded.has(conversationId)) return;
     this.#loaded.add(conversationId);
@@ -171,11 +171,11 @@ export class RoutingMemory {
         if (log && !this.#logs.has(id)) this.#logs.set(id, log);
       }
     } catch {
-      // Damaged: the experts of that conversation are not shown, and nothing else is lost.
+      // Damaged: the experts of that conversation are not shown; nothing else is lost.
     }
   }
 
-  // Keeps the latest small logs. If there is no room they are dropped: texts matter more.
+  // Keeps the latest small logs. If there is no room they are dropped, as messages matter more.
   save(conversation) {
     const kept = {};
     let bytes = 0;
@@ -192,7 +192,7 @@ export class RoutingMemory {
     }
   }
 
-  // Gives all that is kept back to the storage; what is in memory stays.
+  // Removes all kept logs from the storage. Logs in memory stay.
   forgetKept() {
     const names = Array.from({ length: this.#storage.length }, (_, i) => this.#storage.key(i));
     for (const name of names) if (name.startsWith(PREFIX)) this.#storage.removeItem(name);

@@ -5,12 +5,12 @@ import { remember } from "./storage.js";
 
 const NAME = "dsmoe.settings";
 
-// Every number: the request's field, what it is called, what it does, its limits.
+// Every number: the request's field, its label, a note, its limits and step.
 const NUMBERS = [
   ["temperature", "Temperature", "0 always takes the most likely token; higher is more varied.", 0, 5, 0.05],
   ["top_p", "Top p", "Only the most likely tokens that together have this probability.", 0, 1, 0.01],
   ["top_k", "Top k", "Only this many of the most likely tokens; 0: all.", 0, 100000, 1],
-  ["min_p", "Min p", "Only tokens at least this likely, compared with the likeliest.", 0, 1, 0.01],
+  ["min_p", "Min p", "Only tokens at least this likely, relative to the most likely one.", 0, 1, 0.01],
   ["repeat_penalty", "Repeat penalty", "Above 1 makes recent tokens less likely.", 0.1, 10, 0.01],
   ["repeat_last_n", "Repeat window", "How many of the last tokens the repeat penalty looks at.", -1, 100000, 1],
   ["presence_penalty", "Presence penalty", "Lowers every token that has occurred.", -2, 2, 0.1],
@@ -47,7 +47,7 @@ export function samplingFields(settings) {
   return fields;
 }
 
-// Stop texts stand one a line; \n and \t are written as such.
+// Stop texts are written one per line, with \n and \t as escapes.
 export const writeStops = (stops) =>
   stops.map((stop) => stop.replace(/\\/g, "\\\\").replace(/\n/g, "\\n").replace(/\t/g, "\\t")).join("\n");
 export const readStops = (text) =>

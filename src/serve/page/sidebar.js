@@ -49,7 +49,9 @@ export class Sidebar {
     const found = conversations.filter((entry) => matches(entry, this.#search.value));
     byId("conversation-title").textContent = titleOf(conversation);
     document.title = `${titleOf(conversation)} – dsmoe`;
-    const empty = conversations.length ? "No conversation has these words." : "Conversations are kept in this browser.";
+    const empty = conversations.length
+      ? "No conversation contains these words."
+      : "Conversations are kept in this browser.";
     if (!found.length) replace(this.#list, el("li", { class: "note" }, empty));
     else
       replace(

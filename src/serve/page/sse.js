@@ -1,7 +1,7 @@
 // sse.js - Server-Sent Events from a stream of text: pieces go in as they arrive, whole events come out.
 // EventSource cannot send a body or a key, so the page reads the stream that fetch gives it.
 
-// An event is the text of its `data:` lines. Comments and other fields are of no use here.
+// An event is the text of its `data:` lines. Comments and other fields are ignored.
 export class SseParser {
   #rest = "";
   #data = [];
@@ -10,7 +10,7 @@ export class SseParser {
   // Takes the next piece and returns the events that it completes.
   push(piece) {
     const events = [];
-    // A \r\n may be cut between two pieces; the \n then belongs to the line that has ended already.
+    // A \r\n may be split between two pieces; then the \n belongs to the line that has already ended.
     if (this.#sawReturn && piece.startsWith("\n")) piece = piece.slice(1);
     if (piece) this.#sawReturn = piece.endsWith("\r");
     const lines = (this.#rest + piece).split(/\r\n|\n|\r/);
@@ -30,7 +30,7 @@ export class SseParser {
   }
 }
 
-// The events of a body, one by one. A reader that stops closes the connection.
+// The events of a body, one by one. The connection is closed when the caller stops reading.
 export async function* readEvents(body) {
   const parser = new SseParser();
   const decoder = new TextDecoder();

@@ -1,5 +1,5 @@
-// status_bar.js - figures below the input: the context that is used, how busy the server is, how fast the answer
-// comes.
+// status_bar.js - figures below the input: how much of the context is used, how busy the server is, and the speed of
+// the answer.
 import { byId } from "./dom.js";
 import { count, integer, rate } from "./format.js";
 
@@ -28,7 +28,7 @@ export class StatusBar {
     this.#start();
   }
 
-  // Waits for a server that is not there yet or still loads its model.
+  // Waits for a server that is not running yet or still loads its model.
   async #start() {
     for (;;) {
       try {
@@ -58,7 +58,7 @@ export class StatusBar {
     );
   }
 
-  // Looked at slowly, and never while the page is hidden. A server that comes back may have another model.
+  // Runs at a slow pace, and never while the page is hidden. A server that comes back may have another model.
   async #poll() {
     if (!this.#app.props || document.hidden) return;
     const line = byId("load");
@@ -74,7 +74,7 @@ export class StatusBar {
     }
   }
 
-  // The last answer's prompt and text are what the next message comes after.
+  // The next message will follow the last answer's prompt and text.
   #context() {
     const { path, props } = this.#app;
     const last = path.findLast((message) => message.figures?.promptTokens !== undefined);

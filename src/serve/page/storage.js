@@ -1,5 +1,5 @@
-// storage.js - localStorage and sessionStorage, or memory where a browser forbids them: then nothing outlives the
-// page, but everything else works.
+// storage.js - localStorage and sessionStorage, or memory if the browser forbids them. Then nothing outlives the page,
+// but everything else works.
 
 class MemoryStorage {
   #entries = new Map();
@@ -33,7 +33,7 @@ function usable(name) {
 export const local = usable("localStorage");
 export const session = usable("sessionStorage");
 
-// Keeps a small thing; without room it is simply not kept.
+// Saves a small value; if there is no room, it is not saved.
 export function remember(storage, name, value) {
   try {
     storage.setItem(name, value);

@@ -1,10 +1,10 @@
-// store.js - conversations: trees of messages in which one branch is on show, how they are kept, exported and
+// store.js - conversations: trees of messages of which one branch is shown, and how they are saved, exported and
 // imported. No DOM here; the storage is handed in.
 //
 // A conversation: {id, title, created, updated, system, messages, chosen}
 // A message: {id, parent, role, content, created, figures?, finish?, error?}; parent is null for the first ones.
-// `chosen` maps a message's id ("" for the beginning) to the child that is on show. Nothing is ever
-// overwritten by editing or regenerating: both add a sibling.
+// `chosen` maps a message's id ("" for the beginning) to the child that is shown. Editing and regenerating never
+// overwrite a message: they add a sibling.
 
 const PREFIX = "dsmoe.conversation.";
 const FORMAT = "dsmoe-conversations";
@@ -37,7 +37,7 @@ export function childrenOf(conversation, parent) {
   return conversation.messages.filter((message) => message.parent === parent);
 }
 
-// Messages that stand at the same place, oldest first: the branches ‹ 2/3 › moves between.
+// Messages with the same parent, oldest first: the branches that ‹ 2/3 › moves between.
 export function siblingsOf(conversation, message) {
   return childrenOf(conversation, message.parent);
 }
@@ -55,7 +55,7 @@ export function choose(conversation, message) {
   conversation.chosen[message.parent ?? ""] = message.id;
 }
 
-// The branch on show, from the first message to the last. One walk: children are found by a map.
+// The branch that is shown, from the first message to the last. A map of children makes this one walk.
 export function pathOf(conversation) {
   const children = new Map();
   for (const message of conversation.messages) {
@@ -71,14 +71,14 @@ export function pathOf(conversation) {
   return path;
 }
 
-// The messages from the first one down to `message`, whether on show or not.
+// The messages from the first one down to `message`, whether shown or not.
 export function pathTo(conversation, message) {
   const path = [];
   for (let at = message; at; at = at.parent === null ? null : findMessage(conversation, at.parent)) path.unshift(at);
   return path;
 }
 
-// ---- what a list of conversations shows --------------------------------------------------------------
+// ---- titles and search -------------------------------------------------------------------------------
 
 export function titleOf(conversation) {
   if (conversation.title) return conversation.title;
@@ -165,12 +165,12 @@ export function checkedConversation(entry) {
   };
 }
 
-// A parent must come before its children, so a tree it is: no cycles, no orphans.
+// A parent must come before its children, so that the messages form a tree without cycles or orphans.
 function checkedMessage(message, ids, number) {
   need(isObject(message), `message ${number} is not an object.`);
   need(typeof message.id === "string" && /^[a-z0-9]{4,40}$/.test(message.id), `message ${number} has no id.`);
-  need(!ids.has(message.id), `message ${number} has the id of another one.`);
-  need(message.parent === null || ids.has(message.parent), `message ${number} belongs to none before it.`);
+  need(!ids.has(message.id), `message ${number} has the same id as an earlier one.`);
+  need(message.parent === null || ids.has(message.parent), `message ${number} does not belong to an earlier one.`);
   need(message.role === "user" || message.role === "assistant", `message ${number} has an unknown role.`);
   ids.add(message.id);
   const checked = {
@@ -194,7 +194,7 @@ function checkedFigures(figures) {
 
 // ---- storage -----------------------------------------------------------------------------------
 
-// Conversations in a Storage (localStorage), one entry each, so that saving one does not write all.
+// Conversations in a Storage (localStorage). Each has its own entry, so that saving one does not write all.
 export class Shelf {
   #storage;
 
@@ -202,7 +202,7 @@ export class Shelf {
     this.#storage = storage;
   }
 
-  // All that can be read, the latest first. An entry that is damaged stays where it is, unread.
+  // All conversations that can be read, the latest first. A damaged entry is skipped and stays in the storage.
   load() {
     const found = [];
     for (let i = 0; i < this.#storage.length; i++) {
@@ -234,7 +234,7 @@ export class Shelf {
     this.#storage.removeItem(PREFIX + id);
   }
 
-  // The id of the conversation that a storage event speaks of, or null.
+  // The id of the conversation that a storage event is about, or null.
   static idOf(name) {
     return name?.startsWith(PREFIX) ? name.slice(PREFIX.length) : null;
   }

@@ -1,4 +1,4 @@
-// theme.js - dark, light, or what the system says. Sets the attribute before the first paint, so it is not a module.
+// theme.js - dark, light, or the system's choice. Sets the attribute before the first paint, so it is not a module.
 (() => {
   const NAME = "dsmoe.theme";
   const root = document.documentElement;

@@ -1,5 +1,4 @@
-// token_strip.js - an answer as its tokens, each of which can be chosen to see the experts it met: by a click, or
-// with the arrow keys.
+// token_strip.js - an answer as its tokens. A click or the arrow keys choose a token, to see the experts it used.
 import { el } from "./dom.js";
 import { visible } from "./format.js";
 
@@ -20,8 +19,8 @@ export class TokenStrip {
       el(
         "p",
         { class: "note" },
-        "Each token of this answer; the grey ones in front are the end of the prompt. Choose one, or go through " +
-          "them with the arrow keys, to see the experts it met.",
+        "The tokens of this answer; the grey ones in front are the end of the prompt. Choose one, or go through " +
+          "them with the arrow keys, to see the experts it used.",
       ),
       el(
         "div",
@@ -38,7 +37,7 @@ export class TokenStrip {
     );
   }
 
-  // Adds the tokens that are new; a log only ever grows.
+  // Adds the new tokens; a log only ever grows.
   show(log) {
     this.#log = log;
     for (let i = this.#spans.length; i < (log?.length ?? 0); i++) this.#add(i);
@@ -58,14 +57,14 @@ export class TokenStrip {
     this.#write(i);
   }
 
-  // A line end is shown and also ends the line.
+  // A line break is shown as a sign and also breaks the line.
   #write(i) {
     const text = this.#log.texts[i];
     const shown = text.includes("\n") ? `${visible(text)}\n` : text || "∅";
     if (this.#spans[i].textContent !== shown) this.#spans[i].textContent = shown;
-    // A screen reader says nothing of a space.
+    // Screen readers do not speak a space.
     if (!text.trim())
-      this.#spans[i].setAttribute("aria-label", text.includes("\n") ? "line end" : text ? "space" : "nothing");
+      this.#spans[i].setAttribute("aria-label", text.includes("\n") ? "line break" : text ? "space" : "empty");
     else this.#spans[i].removeAttribute("aria-label");
     this.#spans[i].classList.toggle("unrouted", !this.#log.isRouted(i));
   }
@@ -99,7 +98,7 @@ export class TokenStrip {
     this.#spans[i]?.focus({ preventScroll: false });
   }
 
-  // Shows which token is chosen.
+  // Marks the chosen token.
   mark() {
     const chosen = this.#app.token?.message === this.#message ? this.#app.token.index : -1;
     this.element.querySelector("[aria-selected=true]")?.setAttribute("aria-selected", "false");
