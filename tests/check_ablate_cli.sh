@@ -13,7 +13,7 @@ dir=$scratch/ablation
 ablate() { # expected exit code, arguments: a comparison that takes seconds
     code=$1
     shift
-    run "$code" ablate --data "$corpus" --steps 3 --batch 1 --seq 32 --vocab-size 300 --seeds 1 -t 2 "$@"
+    run "$code" ablate --data "$corpus" --setup paper --steps 3 --batch 1 --seq 32 --vocab-size 300 --seeds 1 -t 2 "$@"
 }
 
 # ---- wrong calls
@@ -26,13 +26,15 @@ run 2 ablate --data "$corpus"
 usage --out
 run 2 ablate --data "$corpus" --out ""
 usage --out
+run 2 ablate --data "$corpus" --out "$dir" --setup unfair
+usage "--setup must be fair or paper"
 for wrong in "--scale huge" "--only gshard,nothing" "--seeds 0" "--steps 0" "--lr -1" "--lr nan" \
     "--lr switch=0" "--lr swotch=0.001" "--balance words" "--norm-topk-prob maybe" "--norm-topk-prob switch=yes" \
     "--routed-scaling-factor dense=2" "--aux-loss-alpha -1" "--init-std x" \
     "--vocab-size 100" "--bad-bytes drop" "--no-such-option" "--only gshard --all" \
     "--steps 1000000000 --batch 65536 --seq 1048576"; do
     # shellcheck disable=SC2086  # an option and its value
-    run 2 ablate --data "$corpus" --out "$dir" $wrong
+    run 2 ablate --data "$corpus" --setup paper --out "$dir" $wrong
     usage "${wrong%% *}"
 done
 run 2 ablate --data "$corpus" --out "$dir" --only ""
@@ -145,7 +147,14 @@ one_message "the text has changed" "name another --out"
 cp "$scratch/README.md" "$corpus/prose/README.md"
 cp "$dir/losses.tsv" "$scratch/losses"
 
-# ---- each model with its best settings, which are recorded
+# ---- the default setup is the fair one
+run 0 ablate --data "$corpus" --steps 1 --batch 1 --seq 32 --vocab-size 300 --seeds 1 --out "$scratch/default" --only switch --json
+shows '"norm_topk_prob": false, "routed_scaling_factor": 4, "seq_aux": false'
+for line in "lr dense=0.001" "norm-topk-prob yes" "routed-scaling-factor switch=4" "balance batch"; do
+    grep -qx -e "--$line" "$scratch/default/settings.txt" || complain "no $line in settings.txt"
+done
+
+# ---- each model with settings of its own, which are recorded
 ablate 0 --out "$scratch/fair" --only switch,gshard --lr 0.001 --lr switch=0.0005 --norm-topk-prob yes \
     --balance batch --aux-loss-alpha 0.002 --routed-scaling-factor switch=2.5 --init-std 0.06 --json
 shows '"lr": 0.0005, "norm_topk_prob": false, "routed_scaling_factor": 2.5, "seq_aux": false' \
@@ -186,10 +195,10 @@ cp "$scratch/losses" "$dir/losses.tsv"
 
 # ---- text that was moved, and text that is missing
 mv "$corpus" "$scratch/moved"
-run 0 ablate --data "$scratch/moved" --steps 3 --batch 1 --seq 32 --vocab-size 300 --seeds 1 -t 2 \
+run 0 ablate --data "$scratch/moved" --setup paper --steps 3 --batch 1 --seq 32 --vocab-size 300 --seeds 1 -t 2 \
     --out "$dir" --only gshard,deepseekmoe,dense
 cmp -s "$dir/losses.tsv" "$scratch/losses" || complain "other losses of a text that has moved"
-run 0 ablate --data "$scratch/moved" --steps 3 --batch 1 --seq 32 --vocab-size 300 --seeds 1 -t 2 \
+run 0 ablate --data "$scratch/moved" --setup paper --steps 3 --batch 1 --seq 32 --vocab-size 300 --seeds 1 -t 2 \
     --out "$dir" --only switch
 ablate 0 --out "$dir" --only gshard,deepseekmoe --json
 one_message "$corpus is gone"

@@ -93,7 +93,7 @@ static ablation_options small_options(witness *w)
                           .event = see,
                           .stop = wants_stop,
                           .context = w};
-    o.choices = choices_default(o.scale->lr);
+    o.choices = choices_paper(o.scale->lr);
     o.is_selected[architecture_find("gshard")] = true;
     return o;
 }

@@ -43,10 +43,10 @@ static const char *text_of(const study_choices *c)
     return text;
 }
 
-static void test_defaults(void **state)
+static void test_paper(void **state)
 {
     (void)state;
-    study_choices c = choices_default(0.002);
+    study_choices c = choices_paper(0.002);
     assert_int_equal(choices_settle(&c, NULL), DSMOE_OK);
     for (int i = 0; i < N_ARCHITECTURES; i++) {
         const study_choice *own = &c.of[i];
@@ -57,13 +57,33 @@ static void test_defaults(void **state)
     assert_string_equal(text_of(&c), "--lr 0.002\n"); /* as before choices existed */
 }
 
+static void test_fair(void **state)
+{
+    (void)state;
+    study_choices c = choices_fair(0.002);
+    assert_int_equal(choices_settle(&c, NULL), DSMOE_OK);
+    for (int i = 0; i < N_ARCHITECTURES; i++) {
+        const study_choice *own = &c.of[i];
+        int64_t n_routed = architecture_routed(&architectures[i]);
+        assert_true(own->lr == (n_routed ? 0.002 : 0.001) && !own->seq_aux);
+        assert_true(own->norm_topk_prob == (n_routed > 1));
+        assert_true(own->routed_scaling_factor == (n_routed == 1 ? 4 : 0));
+    }
+    assert_string_equal(
+        text_of(&c), "--lr 0.002\n--lr dense=0.001\n--lr dense-x16=0.001\n--norm-topk-prob yes\n"
+                     "--routed-scaling-factor switch=4\n--routed-scaling-factor gshard+shared=4\n"
+                     "--balance batch\n");
+    must_take(&c, "lr", "0.004", NULL); /* what is given for all counts for all */
+    assert_true(c.of[architecture_find("dense")].lr == 0.004);
+}
+
 /* A setting for one model overrides the setting for all, in any order. */
 static void test_own(void **state)
 {
     (void)state;
     int owner = architecture_find("switch"), other = architecture_find("gshard");
     for (int order = 0; order < 2; order++) {
-        study_choices c = choices_default(0.002);
+        study_choices c = choices_paper(0.002);
         must_take(&c, "lr", order ? "0.004" : "switch=1e-3", order ? "switch=1e-3" : "0.004");
         must_take(&c, "norm-topk-prob", "yes", NULL);
         must_take(&c, "balance", "batch", "gshard=sequence");
@@ -91,7 +111,7 @@ static void test_refused(void **state)
         {"init-std", "-0.1", "from 0 to"}, {"aux-loss-alpha", "inf", "not 'inf'"},
     };
     dsmoe_error error = {0};
-    study_choices c = choices_default(0.002);
+    study_choices c = choices_paper(0.002);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_int_equal(take(&c, wrong[i][0], wrong[i][1], NULL, &error), DSMOE_ERROR_ARGUMENT);
         if (!strstr(error.message, wrong[i][2])) fail_msg("%s: %s", wrong[i][1], error.message);
@@ -101,12 +121,12 @@ static void test_refused(void **state)
                                           {"routed-scaling-factor", "dense=2"},
                                           {"aux-loss-alpha", "dense-x16=1"}};
     for (size_t i = 0; i < sizeof idle / sizeof *idle; i++) {
-        c = choices_default(0.002);
+        c = choices_paper(0.002);
         must_take(&c, idle[i][0], idle[i][1], NULL);
         assert_int_equal(choices_settle(&c, &error), DSMOE_ERROR_ARGUMENT);
         assert_non_null(strstr(error.message, "has no effect"));
     }
-    c = choices_default(0.002);
+    c = choices_paper(0.002);
     must_take(&c, "norm-topk-prob", "yes", NULL);
     must_take(&c, "routed-scaling-factor", "gshard=2", NULL);
     assert_int_equal(choices_settle(&c, &error), DSMOE_ERROR_ARGUMENT);
@@ -120,7 +140,7 @@ static void test_configurations(void **state)
     (void)state;
     const study_scale *scale = study_scale_find("tiny");
     architecture_common common = {300, 0, 1, 64};
-    study_choices c = choices_default(0.002);
+    study_choices c = choices_paper(0.002);
     architecture_parameters all[N_ARCHITECTURES];
     dsmoe_config configs[N_ARCHITECTURES];
     for (int i = 0; i < N_ARCHITECTURES; i++) {
@@ -153,7 +173,8 @@ static void test_configurations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_paper),
+        cmocka_unit_test(test_fair),
         cmocka_unit_test(test_own),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_configurations),

@@ -41,7 +41,7 @@ static void test_probes(void **state)
 static int count_asked(const char *name, bool normalised)
 {
     architecture_common common = {300, 0, 1, 64};
-    study_choices c = choices_default(0.002);
+    study_choices c = choices_paper(0.002);
     int place = architecture_find(name), n = 0;
     c.of[place].norm_topk_prob = normalised;
     dsmoe_config config =

@@ -32,15 +32,20 @@ static const char help[] =
     "      --all             also the last five models of the list below\n"
     "      --steps N  --batch N  --seq N  --vocab-size N\n"
     "                        replace those of the scale\n"
+    "      --setup NAME      fair (default): what short runs found best for each model: normalised gate\n"
+    "                        values, or a scale of 4 where a token has one routed expert, balance over\n"
+    "                        the batch, half the learning rate for dense models. paper: gate values and\n"
+    "                        balance as in the paper, one rate for all\n"
     "\n"
-    "for all models (VALUE) or for one (MODEL=VALUE), which overrides it; may be given several times:\n"
-    "      --lr X                     learning rate (default: the scale's)\n"
-    "      --norm-topk-prob yes|no    gate values of a token add up to 1 (default: no; a token with one\n"
-    "                                 routed expert keeps its softmax score)\n"
-    "      --routed-scaling-factor X  multiplies gate values that are not normalised (default: 1)\n"
-    "      --balance sequence|batch   what the balance loss is taken over (default: sequence)\n"
-    "      --aux-loss-alpha X         factor of the balance loss (default: 0.01)\n"
-    "      --init-std X               standard deviation of the initial weights (default: 0.02)\n"
+    "changes to the setup, for all models (VALUE) or for one (MODEL=VALUE), which counts for more; may\n"
+    "be given several times:\n"
+    "      --lr X                     learning rate (the scale's)\n"
+    "      --norm-topk-prob yes|no    gate values of a token add up to 1; if it has one routed expert it\n"
+    "                                 keeps its softmax score (fair: yes, paper: no)\n"
+    "      --routed-scaling-factor X  multiplies gate values that are not normalised (fair: 4, paper: 1)\n"
+    "      --balance sequence|batch   what the balance loss is taken over (fair: batch, paper: sequence)\n"
+    "      --aux-loss-alpha X         factor of the balance loss (0.01)\n"
+    "      --init-std X               standard deviation of the initial weights (0.02)\n"
     "\n"
     "  -t, --threads N       threads to use (default: all processors)\n"
     "      --json            prints DIR/ablation.json instead of tables\n"
@@ -57,7 +62,7 @@ static const char help[] =
 /* The options of the command line. */
 typedef struct given {
     const char *data[DSMOE_MAX_DATA];
-    const char *scale, *only;
+    const char *scale, *setup, *only;
     int64_t n_seeds, n_threads;
     int64_t steps, batch, seq, vocab_size; /* 0: as the scale has it */
     option_words choices[N_CHOICES];       /* "VALUE" or "MODEL=VALUE" */
@@ -180,7 +185,10 @@ static int select_models(const given *g, ablation_options *o)
 static int take_choices(const given *g, ablation_options *o)
 {
     dsmoe_error error;
-    o->choices = choices_default(o->scale->lr);
+    bool is_fair = !strcmp(g->setup, "fair");
+    if (!is_fair && strcmp(g->setup, "paper") != 0)
+        return cli_usage("ablate", "--setup must be fair or paper, not '%s'", g->setup);
+    o->choices = is_fair ? choices_fair(o->scale->lr) : choices_paper(o->scale->lr);
     for (int i = 0; i < N_CHOICES; i++) {
         const option_words *words = &g->choices[i];
         if (choices_take(&o->choices, i, words->at, words->count, &error) != DSMOE_OK)
@@ -252,7 +260,7 @@ static int compare(ablation *a, ablation_options *options, bool json)
 
 int command_ablate(int argc, char **argv)
 {
-    given g = {.scale = "tiny", .n_seeds = 3};
+    given g = {.scale = "tiny", .setup = "fair", .n_seeds = 3};
     ablation_options options = {.data = g.data, .bad_bytes = "replace"};
     option_words data = {g.data, DSMOE_MAX_DATA, 0};
     const char *choices[N_CHOICES][N_ARCHITECTURES + 1];
@@ -264,6 +272,7 @@ int command_ablate(int argc, char **argv)
         {"--out", NULL, OPTION_TEXT, &options.out, 0, 0},
         {"--tokenizer", NULL, OPTION_TEXT, &options.tokenizer, 0, 0},
         {"--scale", NULL, OPTION_NAME, &g.scale, 0, 0},
+        {"--setup", NULL, OPTION_NAME, &g.setup, 0, 0},
         {"--seeds", NULL, OPTION_INTEGER, &g.n_seeds, 1, ABLATION_MAX_SEEDS},
         {"--only", NULL, OPTION_NAME, &g.only, 0, 0},
         {"--all", NULL, OPTION_FLAG, &g.all, 0, 0},

@@ -79,7 +79,7 @@ int ranks_threads(void) { return self.n_threads; }
  * came meanwhile: this rank is being ended. */
 static bool let_rank_0_speak(int ms)
 {
-    ms += 20 * (self.rank % 50); /* not all others speak at the same time */
+    ms += 250 * (self.rank % 50); /* the first one to speak ends the others before they do */
     struct timespec wait = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
     return self.rank == 0 || nanosleep(&wait, NULL) == 0;
 }

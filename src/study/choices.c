@@ -9,9 +9,9 @@
 
 typedef struct choice_row {
     size_t offset;
-    bool is_routed;            /* it concerns routed experts: no effect on a dense model */
-    const char *words[2];      /* of a flag: false, true; NULL for a number */
-    double min, max, standard; /* the range of a number; the default */
+    bool is_routed;         /* it concerns routed experts: no effect on a dense model */
+    const char *words[2];   /* of a flag: false, true; NULL for a number */
+    double min, max, paper; /* the range of a number; the paper's value */
 } choice_row;
 
 #define AT(member) offsetof(study_choice, member)
@@ -34,13 +34,16 @@ static const choice_row rows[N_CHOICES] = {
     [BALANCE] = {.offset = AT(seq_aux),
                  .is_routed = true,
                  .words = {"batch", "sequence"},
-                 .standard = 1},
+                 .paper = 1},
     [AUX_LOSS_ALPHA] = {.offset = AT(aux_loss_alpha),
                         .is_routed = true,
                         .max = 1000,
-                        .standard = 0.01},
-    [INIT_STD] = {.offset = AT(initializer_range), .max = 10, .standard = 0.02},
+                        .paper = 0.01},
+    [INIT_STD] = {.offset = AT(initializer_range), .max = 10, .paper = 0.02},
 };
+
+/* Found by short runs: see docs/ablation.md. */
+static const double fair_dense_rate = 0.5, fair_single_scale = 4;
 
 static double get(const study_choice *choice, int name)
 {
@@ -63,11 +66,24 @@ static void set_all(study_choices *c, int name, double value)
     for (int i = 0; i < N_ARCHITECTURES; i++) set(&c->of[i], name, value);
 }
 
-study_choices choices_default(double lr)
+study_choices choices_paper(double lr)
 {
     study_choices c = {0};
     for (int name = 0; name < N_CHOICES; name++)
-        set_all(&c, name, name == LR ? lr : rows[name].standard);
+        set_all(&c, name, name == LR ? lr : rows[name].paper);
+    return c;
+}
+
+study_choices choices_fair(double lr)
+{
+    study_choices c = choices_paper(lr);
+    set_all(&c, NORM_TOPK_PROB, true);
+    set_all(&c, BALANCE, false);
+    for (int i = 0; i < N_ARCHITECTURES; i++) {
+        if (architectures[i].k_active == 0) c.of[i].lr = lr * fair_dense_rate;
+        if (architecture_routed(&architectures[i]) == 1)
+            c.of[i].routed_scaling_factor = fair_single_scale;
+    }
     return c;
 }
 
@@ -166,7 +182,7 @@ void choices_put(FILE *file, const study_choices *choices)
 {
     for (int name = 0; name < N_CHOICES; name++) {
         double common = get(&choices->common, name);
-        if (name == LR || common != rows[name].standard) {
+        if (name == LR || common != rows[name].paper) {
             fprintf(file, "--%s ", choice_names[name]);
             put_value(file, name, common);
         }

@@ -17,7 +17,10 @@ typedef struct study_choices {
 } study_choices;
 
 /* The paper's choices: gate values are softmax scores; balance over sequences with a factor of 0.01. */
-study_choices choices_default(double lr);
+study_choices choices_paper(double lr);
+/* The choices that short runs found best for each architecture (docs/ablation.md): normalised gate values, or scaled
+ * ones where a token takes one routed expert; balance over the batch; half the learning rate without experts. */
+study_choices choices_fair(double lr);
 
 /* Applies the texts that were given for a setting: first those for all architectures, then those for one,
  * whatever their order. A message says what is wrong, but does not name the setting. */
@@ -27,7 +30,7 @@ dsmoe_status choices_take(study_choices *choices, int name, const char *const *t
  * choice. A choice for all is dropped for an architecture on which it has no effect. */
 dsmoe_status choices_settle(study_choices *choices, dsmoe_error *error);
 
-/* Writes a line "--NAME VALUE" for each choice that is not the default, and "--NAME ARCHITECTURE=VALUE" for
+/* Writes a line "--NAME VALUE" for each choice that is not the paper's, and "--NAME ARCHITECTURE=VALUE" for
  * each value of an architecture's own. The learning rate is always written. */
 void choices_put(FILE *file, const study_choices *choices);
 
