@@ -577,7 +577,8 @@ static void test_ablation_comparisons(void **state)
     assert_alone(page);
     static const char *const shown[] = {"What the data support", "Ann to Bob", "-0.0253",
                                         "-0.0419 to -0.0088", "0.022", "&lt; 0.001", "-0.0590",
-                                        "tokens", "no difference", "Differences while training",
+                                        "<td data-name=\"seeds\">3</td>", "tokens", "no difference",
+                                        "Differences while training",
                                         /* next to the charts, not over them */
                                         "<i class=\"level\"></i>no difference</li>",
                                         /* a row that phones show as a list */

@@ -16,6 +16,18 @@ enum { REFRESH_SECONDS = 15 };
 
 /* ---- head ----------------------------------------------------------------------------------- */
 
+/* A model may have been trained with more seeds than the others. */
+static bool has_equal_seeds(const ablation *a)
+{
+    size_t fewest = SIZE_MAX, most = 0;
+    for (size_t i = 0; i < a->n_models; i++) {
+        size_t n = spread_of(a->models[i].final, a->models[i].n_runs).n;
+        if (n < fewest) fewest = n;
+        if (n > most) most = n;
+    }
+    return fewest == most || !line_flag(a->root, "finished");
+}
+
 static void put_head(FILE *html, const ablation *a)
 {
     char digits[DIGITS];
@@ -39,7 +51,8 @@ static void put_head(FILE *html, const ablation *a)
     if (tokens > 0) fprintf(html, ", trained on the same %s tokens", digits_short(tokens, digits));
     if (steps > 0) fprintf(html, " in the same order over %s steps", digits_group(steps, digits));
     if (a->n_seeds > 0)
-        fprintf(html, ", with %zu seed%s each", a->n_seeds, a->n_seeds > 1 ? "s" : "");
+        fprintf(html, ", with %s%zu seed%s each", has_equal_seeds(a) ? "" : "up to ", a->n_seeds,
+                a->n_seeds > 1 ? "s" : "");
     fputs(".</p>\n</header>\n", html);
 }
 
@@ -259,6 +272,7 @@ static void put_pair(FILE *html, const ablation *a, const ablation_comparison *c
 
 static void put_comparison_row(FILE *html, const ablation *a, const ablation_comparison *c)
 {
+    char digits[DIGITS];
     fputs("<tr><th scope=\"row\">", html);
     put_pair(html, a, c);
     fputs("</th>", html);
@@ -274,6 +288,9 @@ static void put_comparison_row(FILE *html, const ablation *a, const ablation_com
     put_p(html, "p corrected", c->corrected_p);
     open_cell(html, "paper");
     put_signed(html, c->paper);
+    fputs("</td>", html);
+    open_cell(html, "seeds");
+    fputs(digits_group(c->n, digits), html);
     fputs("</td></tr>\n", html);
 }
 
@@ -292,10 +309,11 @@ static void put_comparisons(FILE *html, const ablation *a)
         page_text_cut(html, a->comparisons[i].text, 400);
         fputs(".</li>\n", html);
     }
-    fputs("</ul>\n<div class=\"wide\"><table class=\"full stack\">\n<thead><tr><th>difference</th>"
-          "<th>mean</th><th>95 % interval</th><th>p</th><th>p corrected</th><th>paper</th></tr>"
-          "</thead><tbody>\n",
-          html);
+    fputs(
+        "</ul>\n<div class=\"wide\"><table class=\"full stack\">\n<thead><tr><th>difference</th>"
+        "<th>mean</th><th>95 % interval</th><th>p</th><th>p corrected</th><th>paper</th><th>seeds</th></tr>"
+        "</thead><tbody>\n",
+        html);
     for (size_t i = 0; i < a->n_comparisons; i++) put_comparison_row(html, a, &a->comparisons[i]);
     fputs("</tbody></table></div>\n", html);
     page_card_close(html);
