@@ -123,7 +123,7 @@ dsmoe_status text_loss_measure(const dsmoe_model *model, const token_text *text,
                            (long long)options->stride);
     if (text->n_tokens + (text->bos >= 0) < 2)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "one token, and nothing before it to predict it from");
+                           "only one token, with nothing before it to predict it from");
     m.n_total = count_run(text, n_ctx, options->stride);
     m.window = malloc((size_t)n_ctx * sizeof *m.window);
     m.loss = malloc(BATCH * sizeof *m.loss);
