@@ -21,7 +21,6 @@ static void use_tensor(const safetensors *file, const safetensors_tensor *tensor
     }
     require(elements == tensor->n_elements);
     require(elements * safetensors_dtype_size(tensor->dtype) == tensor->size);
-    safetensors_tensor_is_aligned(tensor);
     for (size_t i = 0; i < tensor->size; i++) integer_sink = tensor->data[i];
     if (elements == 0) return;
     float real;

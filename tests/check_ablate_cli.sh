@@ -173,6 +173,9 @@ grep -q '"norm_topk_prob": *true' "$scratch/fair/runs/gshard-seed1/latest/config
 [ "$(grep -c '^gshard.1' "$scratch/fair/losses.tsv")" -eq 5 ] || complain "not five losses of gshard"
 ablate 1 --out "$scratch/fair" --only gshard --lr 0.001
 one_message "--lr switch=0.0005" --out
+# another setup: the message names a setting that differs, and no other
+ablate 1 --out "$scratch/default" --only switch --steps 1
+one_message "was made with --lr dense=0.001, not without it" --out
 
 # ---- several seeds: differences for each seed, and what they support in words
 run 0 ablate --data "$corpus" --steps 3 --batch 1 --seq 32 --vocab-size 300 --seeds 3 -t 2 --out "$scratch/seeds" \
@@ -193,6 +196,17 @@ says "gshard-seed1"
 cp "$scratch/lines" "$lines"
 cp "$scratch/losses" "$dir/losses.tsv"
 
+# ---- damaged files: what is wrong, and what to do
+: >"$dir/losses.tsv"
+ablate 1 --out "$dir" --only gshard
+one_message "losses.tsv: the file is damaged" "remove it"
+cp "$scratch/losses" "$dir/losses.tsv"
+cp "$dir/settings.txt" "$scratch/settings"
+: >"$dir/settings.txt"
+ablate 1 --out "$dir" --only gshard
+one_message "settings.txt is missing or damaged"
+cp "$scratch/settings" "$dir/settings.txt"
+
 # ---- text that was moved, and text that is missing
 mv "$corpus" "$scratch/moved"
 run 0 ablate --data "$scratch/moved" --setup paper --steps 3 --batch 1 --seq 32 --vocab-size 300 --seeds 1 -t 2 \
@@ -202,6 +216,11 @@ run 0 ablate --data "$scratch/moved" --setup paper --steps 3 --batch 1 --seq 32 
     --out "$dir" --only switch
 ablate 0 --out "$dir" --only gshard,deepseekmoe --json
 one_message "$corpus is gone"
+cp "$dir/data.cache" "$scratch/cache"
+printf 'damage' | dd of="$dir/data.cache" bs=1 seek=2000 conv=notrunc 2>/dev/null
+ablate 1 --out "$dir" --only gshard
+says "data cache is damaged" "put the text back"
+cp "$scratch/cache" "$dir/data.cache"
 mv "$scratch/moved" "$corpus"
 
 # ---- Ctrl-C, and resuming

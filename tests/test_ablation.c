@@ -226,6 +226,156 @@ static void test_lost_loss(void **state)
     free(after);
 }
 
+/* ---- damage ------------------------------------------------------------------------------------- */
+
+/* Replaces a file of the comparison, opens the comparison, which must fail with a message that has these words,
+ * and puts the file back. */
+static void must_refuse(const char *name, const char *bytes, size_t size, const char *words)
+{
+    const char *file = tiny_path(out, name);
+    size_t size_before;
+    char *before = tiny_read(file, &size_before);
+    write_to(file, bytes, size);
+    witness w = {0};
+    ablation_options o = small_options(&w);
+    assert_int_not_equal(ablation_open(a, &o, &error), DSMOE_OK);
+    if (!strstr(error.message, words)) fail_msg("%s: %s", name, error.message);
+    assert_false(a->is_other);
+    ablation_close(a);
+    write_to(file, before, size_before);
+    free(before);
+}
+
+static void test_damaged_files(void **state)
+{
+    (void)state;
+    static const char cut[] = "gshard\t1\tplain\t4\n", other_hash[] = "data\tb4d75b8ee73b9c4\nx";
+    must_refuse("losses.tsv", "", 0, "losses.tsv: the file is damaged");
+    must_refuse("losses.tsv", cut, sizeof cut - 1, "remove it to have its losses measured again");
+    must_refuse("losses.tsv", other_hash, 10, "losses.tsv: the file is damaged");
+    must_refuse("settings.txt", "--scale test\n--st", 17, "settings.txt: the file is damaged");
+    must_refuse("settings.txt", "", 0, "its settings.txt is missing or damaged");
+}
+
+/* The last digits of the last loss are gone: it is still a number, but not the one that was measured. */
+static void test_cut_loss(void **state)
+{
+    (void)state;
+    size_t size;
+    char *before = tiny_read(tiny_path(out, "losses.tsv"), &size);
+    write_to(tiny_path(out, "losses.tsv"), before, size - 4);
+    witness w = {0};
+    ablation_options o = small_options(&w);
+    must_open(&o);
+    must_train(a);
+    ablation_close(a);
+    assert_true(w.n_steps == 0 && w.n_measured == 1);
+    char *after = tiny_read(tiny_path(out, "losses.tsv"), &size);
+    assert_string_equal(before, after);
+    free(before);
+    free(after);
+}
+
+/* Without losses.tsv, the logs of the runs tell whether the text is still the same. */
+static void test_no_losses(void **state)
+{
+    (void)state;
+    size_t size;
+    char *before = tiny_read(tiny_path(out, "losses.tsv"), &size);
+    assert_int_equal(remove(tiny_path(out, "losses.tsv")), 0);
+    write_to(tiny_path(text, "more.txt"), "Other text.\n", 12);
+    witness w = {0};
+    ablation_options o = small_options(&w);
+    assert_int_equal(ablation_open(a, &o, &error), DSMOE_ERROR_FORMAT);
+    assert_true(a->is_other);
+    ablation_close(a);
+    assert_int_equal(remove(tiny_path(text, "more.txt")), 0);
+    must_open(&o);
+    must_train(a);
+    ablation_close(a);
+    assert_true(w.n_steps == 0 && w.n_measured == 1);
+    char *after = tiny_read(tiny_path(out, "losses.tsv"), &size);
+    assert_string_equal(before, after);
+    free(before);
+    free(after);
+}
+
+/* A run begins with an empty log. A process that dies then leaves it, and other processes may see it. */
+static void test_empty_log(void **state)
+{
+    (void)state;
+    char killed[TINY_PATH];
+    snprintf(killed, sizeof killed, "%s/made/killed", directory);
+    witness w = {.stop_after = 1};
+    ablation_options o = small_options(&w);
+    o.out = killed;
+    must_open(&o);
+    assert_int_equal(ablation_train(a, &error), DSMOE_ERROR_STOPPED);
+    ablation_close(a);
+    write_to(tiny_path(killed, "runs/gshard-seed1/metrics.jsonl"), "", 0);
+    w = (witness){0};
+    must_open(&o);
+    must_train(a);
+    ablation_close(a);
+    assert_true(w.n_measured == 1);
+    tiny_assert_same(tiny_path(killed, "losses.tsv"), tiny_path(out, "losses.tsv"));
+}
+
+static void test_model_gone(void **state)
+{
+    (void)state;
+    const char *losses = tiny_path(out, "losses.tsv");
+    size_t size;
+    char *before = tiny_read(losses, &size);
+    char *line = strstr(before, "gshard");
+    assert_non_null(line);
+    write_to(losses, before, (size_t)(line - before));
+    char latest[TINY_PATH + 32], away[TINY_PATH + 32];
+    snprintf(latest, sizeof latest, "%s/runs/gshard-seed1/latest", out);
+    snprintf(away, sizeof away, "%s/runs/gshard-seed1/away", out);
+    assert_int_equal(rename(latest, away), 0);
+    witness w = {0};
+    ablation_options o = small_options(&w);
+    must_open(&o);
+    assert_int_equal(ablation_train(a, &error), DSMOE_ERROR_IO);
+    assert_non_null(strstr(error.message, "the trained model is gone"));
+    ablation_close(a);
+    assert_int_equal(rename(away, latest), 0);
+    write_to(losses, before, size);
+    free(before);
+}
+
+/* ---- other settings ----------------------------------------------------------------------------- */
+
+/* Choices of one model are settings too, whether they came or went. */
+static void test_other_choices(void **state)
+{
+    (void)state;
+    witness w = {0};
+    ablation_options o = small_options(&w);
+    o.choices.of[architecture_find("switch")].lr = 5e-4;
+    assert_int_equal(ablation_open(a, &o, &error), DSMOE_ERROR_CONFIG);
+    assert_true(a->is_other);
+    assert_non_null(strstr(error.message, "was made without --lr switch=0.0005"));
+    ablation_close(a);
+
+    char choosy[TINY_PATH];
+    snprintf(choosy, sizeof choosy, "%s/made/choosy", directory);
+    o.out = choosy;
+    w.stop_after = 1;
+    must_open(&o);
+    assert_int_equal(ablation_train(a, &error), DSMOE_ERROR_STOPPED);
+    ablation_close(a);
+    o.choices.of[architecture_find("switch")].lr = 2e-4;
+    assert_int_equal(ablation_open(a, &o, &error), DSMOE_ERROR_CONFIG);
+    assert_non_null(strstr(error.message, "--lr switch=0.0005, not with --lr switch=0.0002"));
+    ablation_close(a);
+    o.choices.of[architecture_find("switch")].lr = o.scale->lr;
+    assert_int_equal(ablation_open(a, &o, &error), DSMOE_ERROR_CONFIG);
+    assert_non_null(strstr(error.message, "was made with --lr switch=0.0005, not without it"));
+    ablation_close(a);
+}
+
 static void test_other_settings(void **state)
 {
     (void)state;
@@ -288,6 +438,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_failures),       cmocka_unit_test(test_stopped_and_resumed),
         cmocka_unit_test(test_again),          cmocka_unit_test(test_lost_loss),
+        cmocka_unit_test(test_damaged_files),  cmocka_unit_test(test_cut_loss),
+        cmocka_unit_test(test_no_losses),      cmocka_unit_test(test_empty_log),
+        cmocka_unit_test(test_model_gone),     cmocka_unit_test(test_other_choices),
         cmocka_unit_test(test_other_settings), cmocka_unit_test(test_shared),
     };
     return cmocka_run_group_tests(tests, make_text, remove_text);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cpu.h"
 #include "kernels/kernels.h"
 
 /* Lengths around every vector step of a kernel. */

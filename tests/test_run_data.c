@@ -276,7 +276,10 @@ static void test_shards_beside_text(void **state)
     char shard[TINY_PATH], tokenizer[TINY_PATH];
     copy_path(shard, directory, "more.bin");
     copy_path(tokenizer, run_folder("straight"), "tokenizer.json");
-    assert_int_equal(token_shard_write(shard, tokens, 300, 256, NULL), DSMOE_OK);
+    unsigned char bytes[TOKEN_SHARD_HEADER_SIZE + 300 * 2];
+    token_shard_fill_header(bytes, 2, 300);
+    token_shard_pack(tokens, 300, 2, bytes + TOKEN_SHARD_HEADER_SIZE);
+    write_to(shard, bytes, sizeof bytes);
     dsmoe_run_settings s = tiny_settings(directory, "both");
     snprintf(s.data[1], sizeof s.data[1], "%s", shard);
     must_fail(&s, (dsmoe_run_options){.n_threads = 1}, DSMOE_ERROR_FORMAT, "more.bin");

@@ -183,7 +183,7 @@ static void test_read_floats(void **state)
     safetensors *file = open_good();
     const safetensors_tensor *f16 = safetensors_find(file, "f16");
     const safetensors_tensor *bf16 = safetensors_find(file, "bf16");
-    assert_false(safetensors_tensor_is_aligned(f16));
+    assert_true((uintptr_t)f16->data % 2 == 1);
     float out[12];
     int64_t integers[6];
     assert_true(safetensors_tensor_read_f32(f16, 0, 6, out));

@@ -92,40 +92,6 @@ static void test_refusals(void **state)
     free(bytes);
 }
 
-static void test_writing(void **state)
-{
-    (void)state;
-    enum { N = 40000 };
-    int32_t *tokens = malloc(N * sizeof *tokens);
-    assert_non_null(tokens);
-    for (int i = 0; i < N; i++) tokens[i] = i * 7 % 65536;
-    dsmoe_error error = {0};
-    static const struct {
-        int64_t vocab_size;
-        int token_size;
-    } cases[] = {{65536, 2}, {65537, 4}};
-    for (size_t c = 0; c < COUNT(cases); c++) {
-        const char *out = in_directory("out.bin");
-        if (token_shard_write(out, tokens, N, cases[c].vocab_size, &error) != DSMOE_OK)
-            fail_msg("%s", error.message);
-        assert_tokens("out.bin", cases[c].token_size, (const uint32_t *)tokens, N);
-        assert_false(exists("out.bin.partial"));
-    }
-    assert_int_equal(token_shard_write(in_directory("none.bin"), NULL, 0, 5, &error), DSMOE_OK);
-    assert_tokens("none.bin", 2, NULL, 0);
-    tokens[123] = 65536;
-    assert_int_equal(token_shard_write(in_directory("bad.bin"), tokens, N, 65536, &error),
-                     DSMOE_ERROR_ARGUMENT);
-    assert_non_null(strstr(error.message, "token 123 is id 65536"));
-    tokens[123] = -1;
-    assert_int_equal(token_shard_write(in_directory("bad.bin"), tokens, N, 65536, &error),
-                     DSMOE_ERROR_ARGUMENT);
-    assert_int_equal(token_shard_write(in_directory("no/bad.bin"), tokens, 1, 10, &error),
-                     DSMOE_ERROR_IO);
-    assert_false(exists("bad.bin"));
-    free(tokens);
-}
-
 static void test_find_above(void **state)
 {
     (void)state;
@@ -141,33 +107,13 @@ static void test_find_above(void **state)
     free(bytes);
 }
 
-/* On a full disk no file is left, and no part of one. */
-static void test_full_disk(void **state)
-{
-    (void)state;
-    static int32_t tokens[4000];
-    struct rlimit before, small;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    small = before;
-    small.rlim_cur = 2048;
-    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    dsmoe_error error = {0};
-    dsmoe_status status = token_shard_write(in_directory("full.bin"), tokens, 4000, 10, &error);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    signal(SIGXFSZ, handler);
-    assert_int_equal(status, DSMOE_ERROR_IO);
-    assert_non_null(strstr(error.message, "full.bin: cannot write"));
-    assert_false(exists("full.bin"));
-    assert_false(exists("full.bin.partial"));
-}
-
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, empty_directory, clear_directory)
     const struct CMUnitTest tests[] = {
-        TEST(test_public_forms), TEST(test_refusals),  TEST(test_writing),
-        TEST(test_find_above),   TEST(test_full_disk),
+        TEST(test_public_forms),
+        TEST(test_refusals),
+        TEST(test_find_above),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,18 +70,11 @@ static double beta_share(double x, double rest, double a, double b)
     return 1 - front * beta_fraction(rest, b, a) / b;
 }
 
-/* P(|T| >= |t|). */
-static double student_tails(double t, double df)
+double student_tails(double t, double df)
 {
     if (isinf(t)) return 0;
     double whole = df + t * t;
     return beta_share(df / whole, t * t / whole, df / 2, 0.5);
-}
-
-double student_cdf(double t, double df)
-{
-    double tail = student_tails(t, df) / 2;
-    return t > 0 ? 1 - tail : tail;
 }
 
 /* By bisection: a report needs only a few quantiles, and bisection cannot fail. */

@@ -13,8 +13,8 @@ typedef struct spread {
 } spread;
 spread spread_of(const double *values, size_t n);
 
-/* P(T <= t) of Student's t with df degrees of freedom, which need not be an integer; df > 0. */
-double student_cdf(double t, double df);
+/* P(|T| >= |t|) of Student's t with df degrees of freedom, which need not be an integer; df > 0. */
+double student_tails(double t, double df);
 /* The t with P(T <= t) = p, for p between 0 and 1. */
 double student_quantile(double p, double df);
 

@@ -50,9 +50,13 @@ bool utf8_is_whole(const void *text, size_t length)
 size_t utf8_decode(const void *text, size_t length, uint32_t *code)
 {
     const unsigned char *bytes = text;
+    if (length > 0 && bytes[0] < 0x80) {
+        *code = bytes[0];
+        return 1;
+    }
     size_t width = utf8_character(text, length);
     if (width == 0) return 0;
-    *code = width == 1 ? bytes[0] : bytes[0] & (0x7fu >> width);
+    *code = bytes[0] & (0x7fu >> width);
     for (size_t i = 1; i < width; i++) *code = *code << 6 | (bytes[i] & 0x3f);
     return width;
 }

@@ -17,6 +17,9 @@ bool utf8_is_whole(const void *text, size_t length);
  * character. */
 size_t utf8_decode(const void *text, size_t length, uint32_t *code);
 
+/* Whether a byte can only be inside a character, after its first byte. */
+static inline bool utf8_is_inside(char byte) { return ((unsigned char)byte & 0xc0) == 0x80; }
+
 /* How many of the first bytes can belong to one character; that character has *width bytes. */
 size_t utf8_begun(const unsigned char *text, size_t length, size_t *width);
 

@@ -1,8 +1,4 @@
-/* eval.c - `dsmoe eval`: how well a model predicts a text.
- *
- * A window of n_ctx tokens (with BOS, if the model expects it) moves over the text by `stride`. In each
- * window only tokens count that no earlier window has scored. So every token counts once and, except at the
- * very beginning, has at least n_ctx - stride tokens before it. */
+/* eval.c - `dsmoe eval`: how well a model predicts a text (study/text_loss.h). */
 #include "cli/eval.h"
 
 #include <inttypes.h>
@@ -68,93 +64,7 @@ static const char help[] =
     "  dsmoe eval -m moe-16b-q4_k_m.gguf --against deepseek-moe-16b-base -f wiki.test.raw\n"
     "  dsmoe eval -m deepseek-moe-16b-base --tasks hellaswag.jsonl --tasks gsm8k.jsonl\n";
 
-/* ---- windows --------------------------------------------------------------------------------- */
-
-/* The number of tokens that all windows run: each window runs all but its last token. */
-static int64_t count_run(const corpus *text, int64_t n_ctx, int64_t stride)
-{
-    int64_t n_total = 0, n_text = n_ctx - (text->bos >= 0);
-    for (int64_t start = 0;; start += stride) {
-        bool last = start + n_text >= text->n_tokens;
-        n_total += last ? text->n_tokens - start + (text->bos >= 0) - 1 : n_ctx - 1;
-        if (last) return n_total;
-    }
-}
-
-static void add_losses(evaluation *e, const int32_t *targets, int64_t n)
-{
-    eval_result *result = &e->result;
-    for (int64_t i = 0; i < n; i++) {
-        size_t length = 0;
-        result->sum += (double)e->loss[i];
-        result->sum_squares += (double)e->loss[i] * (double)e->loss[i];
-        if (e->text->tokenizer) dsmoe_tokenizer_piece(e->text->tokenizer, targets[i], &length);
-        result->n_bytes += (int64_t)length;
-    }
-    result->n_scored += n;
-}
-
-/* Runs all tokens of the window but the last, and scores those from `first_scored` on. */
-static dsmoe_status run_window(evaluation *e, int64_t n_window, int64_t first_scored,
-                               dsmoe_error *error)
-{
-    dsmoe_status status = dsmoe_sequence_rewind(e->sequence, 0, error);
-    for (int64_t done = 0; status == DSMOE_OK && done < n_window - 1;) {
-        int64_t n = n_window - 1 - done < EVAL_BATCH ? n_window - 1 - done : EVAL_BATCH;
-        int64_t end = done + n; /* token `end` is what the last of these predicts */
-        int64_t n_scored = end - first_scored + 1;
-        if (n_scored < 0) n_scored = 0;
-        if (n_scored > n) n_scored = n;
-        const int32_t *targets = e->window + end + 1 - n_scored;
-        dsmoe_turn turn = {.sequence = e->sequence, .tokens = e->window + done, .n_tokens = n};
-        if (n_scored > 0) {
-            turn.n_logits = n_scored;
-            turn.targets = targets;
-            turn.loss = e->loss;
-        }
-        status = dsmoe_engine_forward(e->engine, &turn, 1, error);
-        e->result.interrupted = status == DSMOE_ERROR_STOPPED;
-        if (status != DSMOE_OK) return e->result.interrupted ? DSMOE_OK : status;
-        add_losses(e, targets, n_scored);
-        done = end;
-        e->result.n_run += n;
-        progress_update(&e->bar, (double)e->result.n_run, (double)e->n_total);
-    }
-    return status;
-}
-
-static dsmoe_status run_all(evaluation *e, dsmoe_error *error)
-{
-    const corpus *text = e->text;
-    int64_t n_bos = text->bos >= 0, n_text = e->n_ctx - n_bos;
-    int64_t scored_to = n_bos ? 0 : 1; /* nothing comes before the first token */
-    dsmoe_status status = DSMOE_OK;
-    for (int64_t start = 0; status == DSMOE_OK && !e->result.interrupted; start += e->stride) {
-        int64_t n_window = corpus_window(text, start, e->window, e->n_ctx);
-        status = run_window(e, n_window, n_bos + scored_to - start, error);
-        scored_to = start + n_window - n_bos;
-        e->result.n_windows++;
-        if (start + n_text >= text->n_tokens) break;
-    }
-    /* Tokens may spell the text with other bytes: what is not UTF-8 becomes U+FFFD. So the text's own size is
-     * used. */
-    if (e->result.n_scored == text->n_tokens) e->result.n_bytes = text->n_bytes;
-    return status;
-}
-
 /* ---- the outcome ----------------------------------------------------------------------------- */
-
-eval_numbers eval_compute(const eval_result *result)
-{
-    double n = (double)result->n_scored, mean = result->sum / n;
-    double variance = n > 1 ? (result->sum_squares - n * mean * mean) / (n - 1) : 0;
-    eval_numbers numbers = {.cross_entropy = mean,
-                            .error = variance > 0 ? sqrt(variance / n) : 0,
-                            .perplexity = exp(mean)};
-    if (result->seconds > 0) numbers.tokens_per_s = (double)result->n_run / result->seconds;
-    if (result->n_bytes > 0) numbers.bits_per_byte = result->sum / log(2) / (double)result->n_bytes;
-    return numbers;
-}
 
 void eval_print_json_source(const evaluation *e)
 {
@@ -169,8 +79,8 @@ void eval_print_json_source(const evaluation *e)
 
 static void print_json(const evaluation *e)
 {
-    const eval_result *result = &e->result;
-    eval_numbers numbers = eval_compute(result);
+    const text_loss *result = &e->result;
+    text_loss_numbers numbers = text_loss_compute(result);
     eval_print_json_source(e);
     printf(" \"scored\": %" PRId64 ", \"windows\": %" PRId64 ",\n", result->n_scored,
            result->n_windows);
@@ -191,8 +101,8 @@ static void print_json(const evaluation *e)
 
 static void print_text(const evaluation *e)
 {
-    const eval_result *result = &e->result;
-    eval_numbers numbers = eval_compute(result);
+    const text_loss *result = &e->result;
+    text_loss_numbers numbers = text_loss_compute(result);
     char scored[TABLE_CELL], all[TABLE_CELL];
     if (eval_is_probed(&e->options->probe))
         printf("experts        %s\n", eval_format_experts(&e->options->probe, &e->config, scored));
@@ -210,7 +120,7 @@ static void print_text(const evaluation *e)
 
 static int report(const evaluation *e)
 {
-    const eval_result *result = &e->result;
+    const text_loss *result = &e->result;
     if (result->interrupted)
         fprintf(stderr, "dsmoe eval: interrupted with %" PRId64 " of %" PRId64 " tokens scored\n",
                 result->n_scored, e->text->n_tokens - (e->text->bos < 0));
@@ -238,35 +148,35 @@ static int choose_windows(evaluation *e, const dsmoe_config *config)
     e->n_ctx = corpus_context("eval", e->text, config, options->n_ctx);
     e->stride = options->stride ? options->stride : e->n_ctx / 2;
     if (e->stride >= e->n_ctx) e->stride = e->n_ctx - 1; /* one window holds the whole text */
-    e->n_total = count_run(e->text, e->n_ctx, e->stride);
     return CLI_OK;
+}
+
+static bool show_progress(void *context, double done, double total)
+{
+    evaluation *e = context;
+    progress_update(&e->bar, done, total);
+    return true;
 }
 
 int eval_run(evaluation *e, const dsmoe_model *model, const char *label)
 {
     dsmoe_error error;
-    dsmoe_engine_options engine_options = {.n_ctx = e->n_ctx,
-                                           .n_batch = EVAL_BATCH,
-                                           .n_threads = (int)e->options->n_threads,
-                                           .kv_type = e->options->kv_type,
-                                           .stop = cli_stop};
-    lora_use(&e->options->lora, &engine_options);
-    if (dsmoe_engine_create(model, &engine_options, &e->engine, &error) != DSMOE_OK ||
-        dsmoe_sequence_create(e->engine, &e->sequence, &error) != DSMOE_OK)
-        return kv_type_error("eval", e->options->model, &error);
+    token_text text = corpus_text(e->text);
+    text_loss_options options = {.engine = {.n_ctx = e->n_ctx,
+                                            .n_threads = (int)e->options->n_threads,
+                                            .kv_type = e->options->kv_type,
+                                            .stop = cli_stop},
+                                 .stride = e->stride,
+                                 .tokenizer = e->text->tokenizer,
+                                 .n_bytes = e->text->n_bytes,
+                                 .progress = show_progress,
+                                 .context = e};
+    lora_use(&e->options->lora, &options.engine);
     e->config = *dsmoe_model_config(model);
-    e->result = (eval_result){0};
-    double start = cli_seconds();
     e->bar = progress_start(label, "tokens");
-    dsmoe_status status = run_all(e, &error);
+    dsmoe_status status = text_loss_measure(model, &text, &options, &e->result, &error);
     progress_finish(&e->bar);
-    e->result.seconds = cli_seconds() - start;
-    dsmoe_engine_free(e->engine);
-    if (status != DSMOE_OK) return cli_failure("eval", "%s: %s", e->options->model, error.message);
-    if (!isfinite(e->result.sum))
-        return cli_failure("eval", "%s: the model's predictions are not finite numbers",
-                           e->options->model);
-    return CLI_OK;
+    return status == DSMOE_OK ? CLI_OK : kv_type_error("eval", e->options->model, &error);
 }
 
 int eval_refuse_probe(const eval_options *o, const dsmoe_error *error)
@@ -301,18 +211,8 @@ static int evaluate(evaluation *e, const dsmoe_model *model)
 {
     int exit_code = choose_windows(e, dsmoe_model_config(model));
     if (exit_code != CLI_OK) return exit_code;
-    e->window = malloc((size_t)e->n_ctx * sizeof *e->window);
-    e->loss = malloc(EVAL_BATCH * sizeof *e->loss);
     cli_catch_interrupt();
-    if (!e->window || !e->loss)
-        exit_code = cli_failure("eval", "not enough memory");
-    else if (e->options->probes)
-        exit_code = eval_probes(e, model);
-    else
-        exit_code = evaluate_probed(e, model);
-    free(e->window);
-    free(e->loss);
-    return exit_code;
+    return (e->options->probes ? eval_probes : evaluate_probed)(e, model);
 }
 
 static int check_tasks(const eval_options *options)

@@ -12,9 +12,9 @@
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "dsmoe.h"
+#include "study/text_loss.h"
 
-/* EVAL_BATCH tokens go through the model together; Ctrl-C is checked after each batch. */
-enum { EVAL_BATCH = 512, EVAL_MOST_TASKS = 64 };
+enum { EVAL_MOST_TASKS = 64 };
 
 typedef struct eval_options {
     const char *model, *against, *file;
@@ -27,33 +27,14 @@ typedef struct eval_options {
     lora_list lora;
 } eval_options;
 
-/* What is known so far. */
-typedef struct eval_result {
-    int64_t n_scored, n_bytes, n_windows;
-    int64_t n_run; /* tokens that went through the model */
-    double sum, sum_squares, seconds;
-    bool interrupted;
-} eval_result;
-
 typedef struct evaluation {
     const eval_options *options;
     const corpus *text;
     dsmoe_config config; /* of the model that runs */
-    dsmoe_engine *engine;
-    dsmoe_sequence *sequence;
     int64_t n_ctx, stride;
-    int64_t n_total; /* tokens that all windows will run */
-    int32_t *window; /* [n_ctx] */
-    float *loss;     /* [EVAL_BATCH] */
     progress bar;
-    eval_result result;
+    text_loss result;
 } evaluation;
-
-/* The mean, its standard error and what follows from them. */
-typedef struct eval_numbers {
-    double cross_entropy, error, perplexity, bits_per_byte, tokens_per_s;
-} eval_numbers;
-eval_numbers eval_compute(const eval_result *result);
 
 /* Runs all windows through a model and fills in the result. On failure the message is printed and the
  * exit code returned, otherwise CLI_OK, also after Ctrl-C. */

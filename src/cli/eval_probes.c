@@ -1,17 +1,13 @@
 /* eval_probes.c - `dsmoe eval --probes`: the paper's probes side by side. */
 #include <inttypes.h>
-#include <math.h>
-#include <stdarg.h>
 
 #include "cli/cli.h"
 #include "cli/eval.h"
 #include "formats/json_write.h"
-
-enum { MAX_SMALLER = 7, MAX_PROBES = 1 + 4 + 1 + MAX_SMALLER };
+#include "model/model.h"
+#include "study/probe_set.h"
 
 typedef struct probe_row {
-    char label[TABLE_CELL];
-    dsmoe_probe probe;
     dsmoe_config config; /* with the probe applied */
     double cross_entropy, error;
 } probe_row;
@@ -19,7 +15,8 @@ typedef struct probe_row {
 typedef struct probe_set {
     int n_rows, n_done;
     int64_t n_scored; /* tokens of each row */
-    probe_row rows[MAX_PROBES];
+    probe_choice choices[PROBE_SET_MOST];
+    probe_row rows[PROBE_SET_MOST];
 } probe_set;
 
 /* ---- one probe ------------------------------------------------------------------------------- */
@@ -29,16 +26,10 @@ bool eval_is_probed(const dsmoe_probe *probe)
     return probe->mask_top != 0 || probe->replace_shared || probe->num_experts_per_tok != 0;
 }
 
-/* How many experts of n a share masks, rounded as the library does it. */
-static int64_t count_masked(double share, int64_t n)
-{
-    return (int64_t)floor(share * (double)n + 0.5);
-}
-
 const char *eval_format_experts(const dsmoe_probe *probe, const dsmoe_config *c,
                                 char out[TABLE_CELL])
 {
-    int64_t n_left = c->n_routed_experts - count_masked(probe->mask_top, c->n_routed_experts);
+    int64_t n_left = c->n_routed_experts - probe_count_masked(probe, c->n_routed_experts);
     snprintf(out, TABLE_CELL, "%" PRId64 " + %" PRId64 " of %" PRId64, c->n_shared_experts,
              c->num_experts_per_tok, n_left);
     return out;
@@ -48,58 +39,25 @@ void eval_print_json_probe(const dsmoe_probe *probe, const dsmoe_config *c)
 {
     printf("\"mask_top\": %.9g, \"n_masked\": %" PRId64 ", \"replace_shared\": %s, "
            "\"n_shared_experts\": %" PRId64 ", \"num_experts_per_tok\": %" PRId64,
-           probe->mask_top, count_masked(probe->mask_top, c->n_routed_experts),
+           probe->mask_top, probe_count_masked(probe, c->n_routed_experts),
            probe->replace_shared ? "true" : "false", c->n_shared_experts, c->num_experts_per_tok);
 }
 
 /* ---- the set --------------------------------------------------------------------------------- */
 
-static void add(probe_set *set, dsmoe_probe probe, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void add(probe_set *set, dsmoe_probe probe, const char *format, ...)
-{
-    probe_row *row = &set->rows[set->n_rows++];
-    *row = (probe_row){.probe = probe};
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(row->label, sizeof row->label, format, arguments);
-    va_end(arguments);
-}
-
-/* Chooses the probes that this model can take. With few experts, two shares may mask as many, or leave too
- * few to choose from. */
-static void choose_probes(const dsmoe_config *c, probe_set *set)
-{
-    int64_t n = c->n_routed_experts, k = c->num_experts_per_tok, masked_before = 0;
-    add(set, (dsmoe_probe){0}, "none");
-    for (int sixteenths = 1; sixteenths <= 4; sixteenths++) {
-        int64_t n_masked = count_masked(sixteenths / 16.0, n);
-        if (n_masked == masked_before || n_masked + k > n) continue;
-        add(set, (dsmoe_probe){.mask_top = sixteenths / 16.0}, "top %d/16 masked", sixteenths);
-        masked_before = n_masked;
-    }
-    if (c->n_shared_experts > 0 && k + c->n_shared_experts <= n)
-        add(set, (dsmoe_probe){.replace_shared = true}, "shared replaced");
-    int64_t n_smaller = k - 1 < MAX_SMALLER ? k - 1 : MAX_SMALLER;
-    for (int64_t i = n_smaller; i > 0; i--) { /* down to one, in equal steps if there are many */
-        int64_t fewer = 1 + (i - 1) * (k - 1) / n_smaller;
-        add(set, (dsmoe_probe){.num_experts_per_tok = fewer}, "%" PRId64 " active", fewer);
-    }
-}
-
 static int run_row(evaluation *e, const dsmoe_model *model, probe_set *set)
 {
     probe_row *row = &set->rows[set->n_done];
+    const probe_choice *choice = &set->choices[set->n_done];
     dsmoe_error error;
     dsmoe_model *probed;
-    if (dsmoe_model_probe(model, &row->probe, &probed, &error) != DSMOE_OK)
+    if (dsmoe_model_probe(model, &choice->probe, &probed, &error) != DSMOE_OK)
         return cli_failure("eval", "%s: %s", e->options->model, error.message);
     char label[TABLE_CELL + 40];
-    snprintf(label, sizeof label, "%d of %d, %s", set->n_done + 1, set->n_rows, row->label);
+    snprintf(label, sizeof label, "%d of %d, %s", set->n_done + 1, set->n_rows, choice->label);
     int exit_code = eval_run(e, probed, label);
     if (exit_code == CLI_OK && !e->result.interrupted) {
-        eval_numbers numbers = eval_compute(&e->result);
+        text_loss_numbers numbers = text_loss_compute(&e->result);
         row->cross_entropy = numbers.cross_entropy;
         row->error = numbers.error;
         row->config = e->config;
@@ -122,8 +80,8 @@ static void print_table(const evaluation *e, const probe_set *set)
     table_text(&table, "difference");
     for (int i = 0; i < set->n_done; i++) {
         const probe_row *row = &set->rows[i];
-        table_text(&table, "%s", row->label);
-        table_text(&table, "%s", eval_format_experts(&row->probe, &row->config, cell));
+        table_text(&table, "%s", set->choices[i].label);
+        table_text(&table, "%s", eval_format_experts(&set->choices[i].probe, &row->config, cell));
         table_text(&table, "%.4f", row->cross_entropy);
         if (i == 0)
             table_text(&table, "%s", "");
@@ -143,9 +101,9 @@ static void print_json(const evaluation *e, const probe_set *set, double seconds
     for (int i = 0; i < set->n_done; i++) {
         const probe_row *row = &set->rows[i];
         printf("%s\n  {\"name\": ", i ? "," : "");
-        json_write_string(stdout, row->label);
+        json_write_string(stdout, set->choices[i].label);
         fputs(", ", stdout);
-        eval_print_json_probe(&row->probe, &row->config);
+        eval_print_json_probe(&set->choices[i].probe, &row->config);
         printf(",\n   \"cross_entropy\": %.9g, \"standard_error\": %.4g, \"difference\": %.9g}",
                row->cross_entropy, row->error, row->cross_entropy - set->rows[0].cross_entropy);
     }
@@ -156,7 +114,7 @@ static void print_json(const evaluation *e, const probe_set *set, double seconds
 int eval_probes(evaluation *e, const dsmoe_model *model)
 {
     probe_set set = {0};
-    choose_probes(dsmoe_model_config(model), &set);
+    set.n_rows = probe_set_choose(dsmoe_model_config(model), set.choices);
     double start = cli_seconds();
     while (set.n_done < set.n_rows && !e->result.interrupted) {
         int exit_code = run_row(e, model, &set);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "formats/document_split.h"
+#include "base/utf8.h"
 #include "formats/token_shard.h"
 
 /* ---- the cut in a document ----------------------------------------------------------------- */
@@ -23,7 +24,7 @@ size_t document_cut(const char *text, size_t length, uint64_t held)
         if (at < to) return at;
     }
     for (size_t at = from; at < length && at < from + 4; at++)
-        if (((unsigned char)text[at] & 0xc0) != 0x80) return at;
+        if (!utf8_is_inside(text[at])) return at;
     return from;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/half.h"
 #include "formats/json.h"
 #include "formats/mapped_file.h"
 
@@ -402,30 +403,6 @@ const char *safetensors_metadata(const safetensors *file, const char *key)
 
 /* ---- values ------------------------------------------------------------------------------- */
 
-bool safetensors_tensor_is_aligned(const safetensors_tensor *tensor)
-{
-    return (uintptr_t)tensor->data % safetensors_dtype_size(tensor->dtype) == 0;
-}
-
-static float float_from_bits(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static float float_from_f16(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31;
-    uint32_t fraction = half & 0x3ff;
-    if (exponent == 0) { /* zero or subnormal: fraction * 2^-24, exact in float32 */
-        float magnitude = (float)fraction * 0x1p-24f;
-        return sign ? -magnitude : magnitude;
-    }
-    uint32_t wide = exponent == 31 ? 255 : exponent + (127 - 15);
-    return float_from_bits(sign | wide << 23 | fraction << 13);
-}
-
 /* The fixed-size copy, and a type that is constant over the loop, make this fast enough. */
 static float element_f32(const unsigned char *bytes, safetensors_dtype dtype)
 {
@@ -436,7 +413,7 @@ static float element_f32(const unsigned char *bytes, safetensors_dtype dtype)
         return (float)wide;
     }
     memcpy(&half, bytes, sizeof half);
-    return dtype == SAFETENSORS_F16 ? float_from_f16(half) : float_from_bits((uint32_t)half << 16);
+    return dtype == SAFETENSORS_F16 ? half_from_f16(half) : half_from_bf16(half);
 }
 
 bool safetensors_tensor_read_f32(const safetensors_tensor *tensor, size_t first, size_t count,

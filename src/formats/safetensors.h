@@ -41,7 +41,7 @@ typedef struct safetensors_tensor {
     size_t n_elements; /* product of the shape */
     size_t size;       /* bytes */
     /* In the mapping. It may NOT be aligned to the element, since a header can have any length:
-     * read elements with memcpy or the functions below, or ask safetensors_tensor_is_aligned. */
+     * read elements with memcpy or the functions below. */
     const unsigned char *data;
 } safetensors_tensor;
 
@@ -73,7 +73,6 @@ size_t safetensors_dtype_size(safetensors_dtype dtype);
 bool safetensors_dtype_as(safetensors_dtype from, dsmoe_dtype *to);
 safetensors_dtype safetensors_dtype_for(dsmoe_dtype type);
 
-bool safetensors_tensor_is_aligned(const safetensors_tensor *tensor);
 /* Elements [first, first + count) as float32, from F32, F16, BF16 or F64, or as int64, from any
  * integer type but U64. False for another type. */
 bool safetensors_tensor_read_f32(const safetensors_tensor *tensor, size_t first, size_t count,

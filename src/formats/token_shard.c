@@ -1,8 +1,6 @@
 /* token_shard.c - files of tokens in the public form. */
 #include "formats/token_shard.h"
 
-#include "formats/partial_file.h"
-
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "tokens are little-endian and used in place");
 
@@ -121,39 +119,4 @@ void token_shard_pack(const int32_t *tokens, size_t n, int token_size, unsigned 
         uint16_t token = (uint16_t)tokens[i];
         memcpy(out + i * sizeof token, &token, sizeof token);
     }
-}
-
-static dsmoe_status write_parts(partial_file *file, const int32_t *tokens, size_t n_tokens,
-                                int token_size, dsmoe_error *error)
-{
-    enum { PIECE = 16384 };
-    unsigned char header[TOKEN_SHARD_HEADER_SIZE], packed[PIECE * 4];
-    token_shard_fill_header(header, token_size, (int32_t)n_tokens);
-    STATUS_TRY(partial_file_write(file, header, sizeof header, error));
-    for (size_t done = 0; done < n_tokens; done += PIECE) {
-        size_t n = n_tokens - done < PIECE ? n_tokens - done : PIECE;
-        token_shard_pack(tokens + done, n, token_size, packed);
-        STATUS_TRY(partial_file_write(file, packed, n * (size_t)token_size, error));
-    }
-    return DSMOE_OK;
-}
-
-dsmoe_status token_shard_write(const char *path, const int32_t *tokens, size_t n_tokens,
-                               int64_t vocab_size, dsmoe_error *error)
-{
-    if (n_tokens > TOKEN_SHARD_MAX_TOKENS)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "%s: %zu tokens, a shard holds at most %d",
-                           path, n_tokens, TOKEN_SHARD_MAX_TOKENS);
-    for (size_t i = 0; i < n_tokens; i++)
-        if (tokens[i] < 0 || tokens[i] >= vocab_size)
-            return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                               "%s: token %zu is id %d; ids are 0 to %lld", path, i, (int)tokens[i],
-                               (long long)(vocab_size - 1));
-    partial_file file;
-    STATUS_TRY(partial_file_create(&file, path, error));
-    dsmoe_status status =
-        write_parts(&file, tokens, n_tokens, token_shard_size_for(vocab_size), error);
-    if (status == DSMOE_OK) return partial_file_finish(&file, error);
-    partial_file_abandon(&file);
-    return status;
 }

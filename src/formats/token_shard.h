@@ -54,8 +54,5 @@ void token_shard_fill_header(unsigned char header[TOKEN_SHARD_HEADER_SIZE], int 
                              int32_t n_tokens);
 /* Writes n tokens to `out` as in a file: n * token_size bytes. */
 void token_shard_pack(const int32_t *tokens, size_t n, int token_size, unsigned char *out);
-/* Writes a whole file, which appears only when it is complete. Every token must be below vocab_size. */
-dsmoe_status token_shard_write(const char *path, const int32_t *tokens, size_t n_tokens,
-                               int64_t vocab_size, dsmoe_error *error);
 
 #endif

@@ -1,5 +1,5 @@
 /* cpu.c - chooses the kernels that this processor runs. */
-#include "kernels/kernels.h"
+#include "kernels/cpu.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "dsmoe.h"
+#include "kernels/kernels.h"
 
 #if defined(__x86_64__)
 static kernels avx512; /* the AVX2 set with some functions replaced: see make_avx512 */

@@ -39,4 +39,7 @@ dsmoe_status model_over(const dsmoe_config *config, const dsmoe_generation_confi
                         model_weights *weights, const kernels *kn, dsmoe_model **model,
                         dsmoe_error *error);
 
+/* How many of n routed experts a probe masks: its share, rounded to the nearest integer, halves up. */
+int64_t probe_count_masked(const dsmoe_probe *probe, int64_t n);
+
 #endif

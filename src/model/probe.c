@@ -6,8 +6,12 @@
 #include "model/config.h"
 #include "model/model.h"
 
-/* Changes `c` as the probe says. *n_masked receives the number of experts that each token loses:
- * mask_top of all, rounded to the nearest integer, halves up. */
+int64_t probe_count_masked(const dsmoe_probe *probe, int64_t n)
+{
+    return (int64_t)floor(probe->mask_top * (double)n + 0.5);
+}
+
+/* Changes `c` as the probe says. *n_masked receives the number of experts that each token loses. */
 static dsmoe_status apply(const dsmoe_probe *probe, dsmoe_config *c, int64_t *n_masked,
                           dsmoe_error *error)
 {
@@ -25,7 +29,7 @@ static dsmoe_status apply(const dsmoe_probe *probe, dsmoe_config *c, int64_t *n_
     if (probe->replace_shared && c->n_shared_experts == 0)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "the model has no shared experts that could be replaced");
-    *n_masked = (int64_t)floor(probe->mask_top * (double)n + 0.5);
+    *n_masked = probe_count_masked(probe, n);
     if (probe->num_experts_per_tok) c->num_experts_per_tok = probe->num_experts_per_tok;
     if (probe->replace_shared) {
         c->num_experts_per_tok += c->n_shared_experts;

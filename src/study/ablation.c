@@ -179,10 +179,13 @@ static dsmoe_status open_dataset(ablation *a, dsmoe_error *error)
                                      .n_threads = a->options.n_threads,
                                      .expected_hash = ablation_folder_data_hash(a)};
     work w = {a, "tokenizing", "bytes"};
-    dsmoe_status status = dsmoe_dataset_open(&options, tell_work, &w, &a->dataset, error);
+    dsmoe_error reason;
+    dsmoe_status status = dsmoe_dataset_open(&options, tell_work, &w, &a->dataset, &reason);
     tell(a, (ablation_event){.kind = ABLATION_WORK_END});
-    a->is_other = status == DSMOE_ERROR_FORMAT && options.expected_hash;
-    return status;
+    if (status == DSMOE_OK) return DSMOE_OK;
+    a->is_other = status == DSMOE_ERROR_FORMAT && options.expected_hash && !a->is_text_gone;
+    return status_fail(error, status, "%s%s", reason.message,
+                       a->is_text_gone ? ": put the text back, so that it can be read again" : "");
 }
 
 /* ---- models ---------------------------------------------------------------------------------- */
@@ -435,6 +438,11 @@ static dsmoe_status measure(ablation *a, int entry, int seed, dsmoe_error *error
     dsmoe_model *model;
     if (ablation_is_measured(&a->entries[entry], seed)) return DSMOE_OK;
     ablation_path(a, path, "runs/%s-seed%d/latest", architectures[entry].name, seed + 1);
+    if (access(path, F_OK) != 0)
+        return status_fail(error, DSMOE_ERROR_IO,
+                           "%s: the trained model is gone before all its losses were measured: "
+                           "restore it, or remove the run's folder to train it again",
+                           path);
     STATUS_TRY(dsmoe_model_open(path, &model, error));
     dsmoe_status status = DSMOE_OK;
     for (int which = 0; status == DSMOE_OK && which < N_LOSSES; which++)

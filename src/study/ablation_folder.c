@@ -8,12 +8,14 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "formats/folder.h"
 #include "formats/partial_file.h"
 #include "formats/whole_file.h"
 #include "report/lines.h"
+#include "study/ablation_settings.h"
 #include "study/ablation_share.h"
 
 enum { MAX_TEXT = 64 << 20 }; /* bytes of settings.txt and of losses.tsv */
@@ -34,13 +36,20 @@ static bool has_file(const ablation *a, const char *name)
     return access(ablation_path(a, path, "%s", name), F_OK) == 0;
 }
 
+static bool is_empty_file(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0;
+}
+
 /* Reads a file of the folder as text, which the caller frees. */
 static dsmoe_status read_text(const ablation *a, const char *name, char **text, dsmoe_error *error)
 {
     char path[ABLATION_PATH];
-    whole_file file;
-    STATUS_TRY(whole_file_read(&file, ablation_path(a, path, "%s", name), MAX_TEXT, error));
-    *text = strndup(file.bytes, file.size);
+    whole_file file = {0};
+    if (!is_empty_file(ablation_path(a, path, "%s", name)))
+        STATUS_TRY(whole_file_read(&file, path, MAX_TEXT, error));
+    *text = file.bytes ? strndup(file.bytes, file.size) : strdup("");
     whole_file_free(&file);
     if (*text) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
@@ -48,68 +57,13 @@ static dsmoe_status read_text(const ablation *a, const char *name, char **text, 
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
-/* The settings as text, which the caller frees; NULL if out of memory. */
-static char *format_settings(const ablation *a)
-{
-    char *text = NULL;
-    size_t size;
-    FILE *file = open_memstream(&text, &size);
-    if (!file) return NULL;
-    const ablation_options *o = &a->options;
-    fprintf(file, "--scale %s\n", o->scale->name);
-    fprintf(file, "--steps %" PRId64 "\n--batch %" PRId64 "\n--seq %" PRId64 "\n", o->steps,
-            o->batch, o->seq);
-    choices_put(file, &o->choices);
-    if (*a->tokenizer_path)
-        fprintf(file, "--tokenizer %s\n", a->tokenizer_path);
-    else
-        fprintf(file, "--vocab-size %" PRId64 "\n", o->vocab_size);
-    fprintf(file, "--bad-bytes %s\n", o->bad_bytes);
-    for (int i = 0; i < o->n_data; i++) fprintf(file, "--data %s\n", a->data[i]);
-    if (fclose(file) == 0) return text;
-    free(text);
-    return NULL;
-}
-
-/* The tokenizer's path is not compared: the file may have moved. The tokens show whether it is the same. */
-static bool names_file(const char *line) { return !strncmp(line, "--tokenizer ", 12); }
-
-/* Returns the next line to compare and its length, 0 after the last line. Lines of --data are skipped, as the
- * data may have moved as well. */
-static const char *next_setting(const char *text, size_t *length)
-{
-    while ((*length = strcspn(text, "\n")) > 0 && !strncmp(text, "--data ", 7))
-        text += *length + (text[*length] == '\n');
-    return text;
-}
-
-/* Puts the first lines that differ between two texts into `ours` and `theirs`; false if no lines differ. */
-static bool find_difference(const char *our_text, const char *their_text, char ours[ABLATION_PATH],
-                            char theirs[ABLATION_PATH])
-{
-    for (;;) {
-        size_t n, m;
-        our_text = next_setting(our_text, &n);
-        their_text = next_setting(their_text, &m);
-        snprintf(ours, ABLATION_PATH, "%.*s", (int)(n < DSMOE_PATH ? n : DSMOE_PATH), our_text);
-        snprintf(theirs, ABLATION_PATH, "%.*s", (int)(m < DSMOE_PATH ? m : DSMOE_PATH), their_text);
-        bool same = n == m && memcmp(our_text, their_text, n) == 0;
-        if (!same && (!names_file(our_text) || !names_file(their_text))) return true;
-        if (n == 0) return false;
-        our_text += n + (our_text[n] == '\n');
-        their_text += m + (their_text[m] == '\n');
-    }
-}
-
 static dsmoe_status compare_settings(ablation *a, const char *text, dsmoe_error *error)
 {
-    char *there, ours[ABLATION_PATH], theirs[ABLATION_PATH];
+    char *there;
     STATUS_TRY(read_text(a, "settings.txt", &there, error));
-    a->is_other = find_difference(text, there, ours, theirs);
+    dsmoe_status status = ablation_settings_compare(a, text, there, error);
     free(there);
-    if (!a->is_other) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_CONFIG, "%s was made with %s, not with %s", a->out,
-                       *theirs ? theirs : "fewer settings", *ours ? ours : "fewer settings");
+    return status;
 }
 
 static void put_text(FILE *file, const void *context) { fputs(context, file); }
@@ -145,11 +99,11 @@ bool ablation_folder_has_begun(const ablation *a)
     return measured;
 }
 
-/* Removes the files that a comparison makes before its first run. */
+/* Removes the files that a comparison makes before its first run: settings.txt last, because it shows that the
+ * others are a comparison's. */
 static void discard(const ablation *a)
 {
-    static const char *const names[] = {"settings.txt",
-                                        "losses.tsv",
+    static const char *const names[] = {"losses.tsv",
                                         "data.cache",
                                         "ablation.json",
                                         "ablation.html",
@@ -161,6 +115,7 @@ static void discard(const ablation *a)
     for (int i = 0; i < N_ARCHITECTURES; i++)
         unlink(ablation_path(a, path, "configs/%s.json", architectures[i].name));
     for (int i = 0; i < N_FOLDERS; i++) rmdir(ablation_path(a, path, "%s", folders[i]));
+    unlink(ablation_path(a, path, "settings.txt"));
 }
 
 void ablation_folder_abandon(const ablation *a)
@@ -220,6 +175,11 @@ static dsmoe_status check_folder(const ablation *a, dsmoe_error *error)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "%s: holds a training run; choose another folder", a->out);
     if (is_settings(ablation_path(a, path, "settings.txt"))) return DSMOE_OK;
+    if (has_file(a, "losses.tsv") && has_file(a, "runs"))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "%s: its settings.txt is missing or damaged: restore it, or choose "
+                           "another folder",
+                           a->out);
     return dsmoe_output_folder_check(a->out, NULL, 0, error);
 }
 
@@ -227,7 +187,7 @@ static dsmoe_status check_folder(const ablation *a, dsmoe_error *error)
  * folder's settings, and the files of an earlier start are removed. */
 static dsmoe_status settle(ablation *a, dsmoe_error *error)
 {
-    char *text = format_settings(a);
+    char *text = ablation_settings_format(a);
     if (!text) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", a->out);
     a->has_begun = ablation_folder_has_begun(a) || !ablation_is_alone(a);
     if (!a->has_begun) discard(a);
@@ -257,9 +217,69 @@ dsmoe_status ablation_folder_open(ablation *a, dsmoe_error *error)
     return DSMOE_OK;
 }
 
+/* ---- logs of runs ---------------------------------------------------------------------------- */
+
+/* Opens the log of a run, whose path it puts into `path`. There may be nothing to read: a run begins with an
+ * empty log, which stays empty if the process dies then. */
+static dsmoe_status open_log(const ablation *a, int entry, int seed, char path[ABLATION_PATH],
+                             line_reader *log, dsmoe_error *error)
+{
+    *log = (line_reader){0};
+    ablation_path(a, path, "runs/%s-seed%d/metrics.jsonl", architectures[entry].name, seed + 1);
+    if (access(path, F_OK) != 0) return DSMOE_OK;
+    dsmoe_status status = line_reader_open(log, path, error);
+    return is_empty_file(path) ? DSMOE_OK : status;
+}
+
+/* The hash of the data of a run; 0 if its log does not have it. */
+static uint64_t read_run_hash(const ablation *a, int entry, int seed)
+{
+    char path[ABLATION_PATH];
+    line_reader log;
+    uint64_t hash = 0;
+    if (open_log(a, entry, seed, path, &log, NULL) != DSMOE_OK) return 0;
+    while (hash == 0 && line_reader_next(&log)) {
+        const char *text = line_text(line_object(log.object, "data"), "hash");
+        if (text) sscanf(text, "%16" SCNx64, &hash);
+    }
+    line_reader_close(&log);
+    return hash;
+}
+
+/* Reads a line of metrics.jsonl. If a step has two lines, the later one counts. */
+static void read_metrics_line(const ablation *a, ablation_run *run, const json_node *line)
+{
+    const char *type = line_text(line, "type");
+    double step = line_number(line, "step"), loss = line_number(line, "loss");
+    if (!type || !(step >= 0)) return;
+    if (step == (double)a->options.steps && !strcmp(type, "end") && line_flag(line, "finished"))
+        run->is_finished = true;
+    if (strcmp(type, "eval") != 0 || isnan(loss)) return;
+    while (run->n_curve > 0 && (double)run->curve[run->n_curve - 1].step >= step) run->n_curve--;
+    if (run->n_curve == ABLATION_MAX_CURVE) return;
+    run->curve[run->n_curve].step = (int64_t)step;
+    run->curve[run->n_curve++].loss = loss;
+}
+
+/* A measured run counts as finished even if its log is incomplete: its large files may already be removed. */
+dsmoe_status ablation_folder_read_run(ablation *a, int entry, int seed, dsmoe_error *error)
+{
+    ablation_run *run = &a->entries[entry].runs[seed];
+    char path[ABLATION_PATH];
+    line_reader log;
+    run->is_finished = ablation_is_measured(&a->entries[entry], seed);
+    run->n_curve = 0;
+    STATUS_TRY(open_log(a, entry, seed, path, &log, error));
+    while (line_reader_next(&log)) read_metrics_line(a, run, log.object);
+    dsmoe_status status = line_reader_check(&log, path, error);
+    line_reader_close(&log);
+    return status;
+}
+
 /* ---- losses ---------------------------------------------------------------------------------- */
 
-/* Reads a line, given without its newline. A line that is not a valid loss is ignored. */
+/* Reads a line, given without its newline. A line that is not a valid loss is ignored: the loss is measured
+ * again. */
 static void read_loss(ablation *a, char *line)
 {
     char *field[4] = {line};
@@ -281,26 +301,49 @@ static void read_loss(ablation *a, char *line)
 /* The first line has the hash of the data. */
 static const char data_line[] = "data\t%016" PRIx64;
 
+/* The hash in the first line; 0 if there is none. */
+static uint64_t read_data_line(const char *text)
+{
+    uint64_t hash = 0;
+    int length = 0;
+    if (sscanf(text, "data\t%16" SCNx64 "%n", &hash, &length) != 1 || text[length] != '\n')
+        return 0;
+    return hash;
+}
+
+/* Without losses.tsv, the logs of the runs still know it. */
 uint64_t ablation_folder_data_hash(const ablation *a)
 {
     char *text;
     uint64_t hash = 0;
-    if (!a->has_begun || read_text(a, "losses.tsv", &text, NULL) != DSMOE_OK) return 0;
-    if (sscanf(text, "data\t%16" SCNx64, &hash) != 1) hash = 0;
-    free(text);
+    if (!a->has_begun) return 0;
+    if (read_text(a, "losses.tsv", &text, NULL) == DSMOE_OK) {
+        hash = read_data_line(text);
+        free(text);
+    }
+    for (int i = 0; hash == 0 && i < N_ARCHITECTURES; i++)
+        for (int seed = 0; hash == 0 && seed < ABLATION_MAX_SEEDS; seed++)
+            hash = read_run_hash(a, i, seed);
     return hash;
 }
 
 static dsmoe_status read_losses(ablation *a, char *text, dsmoe_error *error)
 {
-    char expected[32];
-    snprintf(expected, sizeof expected, data_line, dsmoe_dataset_get_info(a->dataset).hash);
-    char *save, *line = strtok_r(text, "\n", &save);
-    a->is_other = !line || strcmp(line, expected) != 0;
+    uint64_t hash = read_data_line(text);
+    if (hash == 0)
+        return status_fail(error, DSMOE_ERROR_FORMAT,
+                           "%s/losses.tsv: the file is damaged: restore it, or remove it to have "
+                           "its losses measured again",
+                           a->out);
+    a->is_other = hash != dsmoe_dataset_get_info(a->dataset).hash;
     if (a->is_other)
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s: the losses there were measured with other data", a->out);
-    while ((line = strtok_r(NULL, "\n", &save))) read_loss(a, line);
+    char *line = strchr(text, '\n') + 1;
+    for (char *end; (end = strchr(line, '\n')); line = end + 1) { /* a line without end was cut */
+        *end = '\0';
+        read_loss(a, line);
+    }
     return DSMOE_OK;
 }
 
@@ -337,39 +380,7 @@ dsmoe_status ablation_folder_add(ablation *a, int entry, int seed, int which, do
     return status;
 }
 
-/* ---- runs ------------------------------------------------------------------------------------ */
-
-/* Reads a line of metrics.jsonl. If a step has two lines, the later one counts. */
-static void read_metrics_line(const ablation *a, ablation_run *run, const json_node *line)
-{
-    const char *type = line_text(line, "type");
-    double step = line_number(line, "step"), loss = line_number(line, "loss");
-    if (!type || !(step >= 0)) return;
-    if (step == (double)a->options.steps && !strcmp(type, "end") && line_flag(line, "finished"))
-        run->is_finished = true;
-    if (strcmp(type, "eval") != 0 || isnan(loss)) return;
-    while (run->n_curve > 0 && (double)run->curve[run->n_curve - 1].step >= step) run->n_curve--;
-    if (run->n_curve == ABLATION_MAX_CURVE) return;
-    run->curve[run->n_curve].step = (int64_t)step;
-    run->curve[run->n_curve++].loss = loss;
-}
-
-/* A measured run counts as finished even if its log is incomplete: its large files may already be removed. */
-dsmoe_status ablation_folder_read_run(ablation *a, int entry, int seed, dsmoe_error *error)
-{
-    ablation_run *run = &a->entries[entry].runs[seed];
-    char path[ABLATION_PATH];
-    line_reader lines;
-    run->is_finished = ablation_is_measured(&a->entries[entry], seed);
-    run->n_curve = 0;
-    ablation_path(a, path, "runs/%s-seed%d/metrics.jsonl", architectures[entry].name, seed + 1);
-    if (access(path, F_OK) != 0) return DSMOE_OK;
-    STATUS_TRY(line_reader_open(&lines, path, error));
-    while (line_reader_next(&lines)) read_metrics_line(a, run, lines.object);
-    dsmoe_status status = line_reader_check(&lines, path, error);
-    line_reader_close(&lines);
-    return status;
-}
+/* ---- both ------------------------------------------------------------------------------------ */
 
 dsmoe_status ablation_folder_read(ablation *a, dsmoe_error *error)
 {

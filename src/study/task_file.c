@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "base/utf8.h"
 #include "formats/json.h"
 #include "formats/whole_file.h"
 #include "study/tasks.h"
@@ -118,7 +119,7 @@ static dsmoe_status encode(const dsmoe_tokenizer *tokenizer, const char *text, s
 static int64_t count_characters(const char *text)
 {
     int64_t n = 0;
-    for (; *text; text++) n += ((unsigned char)*text & 0xc0) != 0x80;
+    for (; *text; text++) n += !utf8_is_inside(*text);
     return n;
 }
 

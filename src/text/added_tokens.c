@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "text/fields.h"
 #include "text/unicode.h"
 
@@ -175,7 +176,7 @@ static const added_token *longest_token(const added_tokens *a, const added_tree 
 static size_t decode_before(const char *text, size_t at, uint32_t *code)
 {
     for (size_t width = 1; width <= 4 && width <= at; width++)
-        if (unicode_decode(text + at - width, width, code) == width) return width;
+        if (utf8_decode(text + at - width, width, code) == width) return width;
     return 0;
 }
 
@@ -183,7 +184,7 @@ static bool stands_alone(const char *text, size_t length, const added_match *mat
 {
     uint32_t code;
     if (decode_before(text, match->start, &code) && unicode_is_word(code)) return false;
-    return !unicode_decode(text + match->end, length - match->end, &code) || !unicode_is_word(code);
+    return !utf8_decode(text + match->end, length - match->end, &code) || !unicode_is_word(code);
 }
 
 /* Takes the whitespace around a token, back to `from` at most. */
@@ -197,7 +198,7 @@ static void take_whitespace(const added_token *token, const char *text, size_t l
            width <= match->start - from && unicode_is_whitespace(code))
         match->start -= width;
     while (token->rstrip &&
-           (width = unicode_decode(text + match->end, length - match->end, &code)) != 0 &&
+           (width = utf8_decode(text + match->end, length - match->end, &code)) != 0 &&
            unicode_is_whitespace(code))
         match->end += width;
 }

@@ -1,7 +1,7 @@
 /* byte_map.c - the alphabet of byte-level vocabularies. */
 #include "text/byte_map.h"
 
-#include "text/unicode.h"
+#include "base/utf8.h"
 
 /* Codes from U+0100 stand for the bytes that do not print: 0x00-0x20, 0x7f-0xa0 and 0xad. */
 enum { FIRST = 0x100, N_LOW = 0x21, N_HIGH = 0xa1 - 0x7f };
@@ -23,7 +23,7 @@ bool byte_map_decode(const char *key, size_t length, char *bytes, size_t *n_byte
     size_t n = 0;
     for (size_t at = 0; at < length; n++) {
         uint32_t code;
-        size_t width = unicode_decode(key + at, length - at, &code);
+        size_t width = utf8_decode(key + at, length - at, &code);
         int byte = width ? byte_map_byte(code) : -1;
         if (byte < 0) return false;
         bytes[n] = (char)byte;

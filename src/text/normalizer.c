@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "text/fields.h"
 #include "text/unicode.h"
 
@@ -43,7 +44,7 @@ static dsmoe_status apply_lowercase(const normalizer_step *step, regex_scratch *
     (void)scratch;
     for (size_t at = 0; at < length;) {
         uint32_t code = 0, lower[2];
-        at += unicode_decode(text + at, length - at, &code);
+        at += utf8_decode(text + at, length - at, &code);
         int n = unicode_lower(code, lower);
         for (int i = 0; i < n; i++) {
             char bytes[4];
@@ -62,7 +63,7 @@ static dsmoe_status apply_strip_accents(const normalizer_step *step, regex_scrat
     (void)scratch;
     for (size_t at = 0; at < length;) {
         uint32_t code = 0;
-        size_t width = unicode_decode(text + at, length - at, &code);
+        size_t width = utf8_decode(text + at, length - at, &code);
         if (!unicode_is_mark(code)) STATUS_TRY(byte_buffer_append(out, text + at, width, error));
         at += width;
     }
@@ -77,7 +78,7 @@ static dsmoe_status apply_strip(const normalizer_step *step, regex_scratch *scra
     size_t first = length, end = 0; /* of the part without whitespace at its ends */
     for (size_t at = 0; at < length;) {
         uint32_t code = 0;
-        size_t width = unicode_decode(text + at, length - at, &code);
+        size_t width = utf8_decode(text + at, length - at, &code);
         if (!unicode_is_whitespace(code)) {
             if (first == length) first = at;
             end = at + width;

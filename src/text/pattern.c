@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/utf8.h"
 #include "text/fields.h"
 #include "text/unicode.h"
 
@@ -53,7 +54,7 @@ static bool find_numeric(const pattern_scan *scan, size_t *start, size_t *end)
 {
     for (size_t at = scan->from; at < scan->length;) {
         uint32_t code = 0;
-        size_t width = unicode_decode(scan->text + at, scan->length - at, &code);
+        size_t width = utf8_decode(scan->text + at, scan->length - at, &code);
         if (unicode_is_numeric(code)) {
             *start = at;
             *end = at + width;
@@ -67,7 +68,7 @@ static bool find_numeric(const pattern_scan *scan, size_t *start, size_t *end)
 static size_t character_width(const pattern_scan *scan)
 {
     uint32_t code;
-    size_t width = unicode_decode(scan->text + scan->from, scan->length - scan->from, &code);
+    size_t width = utf8_decode(scan->text + scan->from, scan->length - scan->from, &code);
     return width ? width : 1;
 }
 

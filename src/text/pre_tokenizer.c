@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/utf8.h"
 #include "text/fields.h"
 #include "text/unicode.h"
 
@@ -259,7 +260,7 @@ static bool leaves_alone(const pre_tokenizer_stage *stage, const char *text, siz
     if (stage->prefix_space) return text[0] == ' ';
     uint32_t code;
     return stage->behavior != SPLIT_REMOVED && length <= 4 &&
-           unicode_decode(text, length, &code) == length;
+           utf8_decode(text, length, &code) == length;
 }
 
 static dsmoe_status run_stage(const run *r, size_t number, const char *text, size_t length)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/threads.h"
+#include "base/utf8.h"
 
 enum {
     SLICE_MAX = 64 << 10, /* bytes; a longer line is cut within */
@@ -46,7 +47,7 @@ static size_t whole_characters(const char *text, size_t length, size_t limit)
 {
     if (length <= limit) return length;
     size_t n = limit;
-    while (n > limit - 4 && ((unsigned char)text[n] & 0xc0) == 0x80) n--;
+    while (n > limit - 4 && utf8_is_inside(text[n])) n--;
     return n > limit - 4 ? n : limit; /* no character has more than four bytes */
 }
 

@@ -10,22 +10,6 @@
 
 /* ---- UTF-8 --------------------------------------------------------------------------------- */
 
-size_t unicode_decode(const char *text, size_t length, uint32_t *code)
-{
-    const unsigned char *bytes = (const unsigned char *)text;
-    if (length && bytes[0] < 0x80) {
-        *code = bytes[0];
-        return 1;
-    }
-    size_t width;
-    if (utf8_begun(bytes, length, &width) != width) return 0;
-    if (width == 0) return 0;
-    uint32_t value = bytes[0] & (0x7fu >> width);
-    for (size_t i = 1; i < width; i++) value = value << 6 | (bytes[i] & 0x3fu);
-    *code = value;
-    return width;
-}
-
 size_t unicode_encode(uint32_t code, char bytes[4])
 {
     size_t width = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
@@ -51,7 +35,7 @@ size_t unicode_valid_length(const char *text, size_t length)
             }
         }
         uint32_t code;
-        size_t width = unicode_decode(text + at, length - at, &code);
+        size_t width = utf8_decode(text + at, length - at, &code);
         if (width == 0) break;
         at += width;
     }
@@ -63,7 +47,7 @@ size_t dsmoe_utf8_complete(const char *bytes, size_t length)
     /* An incomplete character has at most three bytes. */
     for (size_t held = 1; held <= 3 && held <= length; held++) {
         const unsigned char *tail = (const unsigned char *)bytes + length - held;
-        if ((*tail & 0xc0) == 0x80) continue;
+        if (utf8_is_inside((char)*tail)) continue;
         size_t width;
         bool open = utf8_begun(tail, held, &width) == held && held < width;
         return open ? length - held : length;
@@ -133,7 +117,7 @@ static dsmoe_status decompose(const char *text, size_t length, utf8proc_option_t
                                sizeof *buffer->codes, error));
         buffer->codes = memory;
         uint32_t code = 0;
-        size_t width = unicode_decode(text + at, length - at, &code);
+        size_t width = utf8_decode(text + at, length - at, &code);
         int boundary = 0;
         utf8proc_ssize_t n =
             utf8proc_decompose_char((utf8proc_int32_t)code, buffer->codes + buffer->count,

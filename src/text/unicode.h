@@ -9,9 +9,6 @@
 
 #include "text/buffer.h"
 
-/* The length in bytes of the character at the start of the text; 0 if there is none: no text, a lone or
- * missing continuation, an overlong form, a surrogate, more than U+10FFFF. */
-size_t unicode_decode(const char *text, size_t length, uint32_t *code);
 size_t unicode_encode(uint32_t code, char bytes[4]);
 /* The number of bytes at the start that are whole characters. */
 size_t unicode_valid_length(const char *text, size_t length);

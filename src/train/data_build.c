@@ -12,6 +12,7 @@
 
 #include "base/hash.h"
 #include "base/threads.h"
+#include "base/utf8.h"
 #include "formats/mapped_file.h"
 #include "text/unicode.h"
 #include "train/data_conversation.h"
@@ -34,7 +35,7 @@ _Static_assert((int)DATA_PIECE_MAX <= (int)BATCH_MIN, "a piece must fit into a b
 static bool is_space_at(const char *text, size_t length)
 {
     uint32_t code;
-    return unicode_decode(text, length, &code) > 0 && unicode_is_whitespace(code);
+    return utf8_decode(text, length, &code) > 0 && unicode_is_whitespace(code);
 }
 
 /* Whether the space or line end at `at` stands alone between two other characters. */
@@ -42,7 +43,7 @@ static bool stands_alone(const char *text, size_t length, size_t at)
 {
     if (at == 0 || at + 1 >= length) return false;
     size_t before = at - 1;
-    while (before > 0 && at - before < 4 && ((unsigned char)text[before] & 0xc0) == 0x80) before--;
+    while (before > 0 && at - before < 4 && utf8_is_inside(text[before])) before--;
     return !is_space_at(text + before, at - before) && !is_space_at(text + at + 1, length - at - 1);
 }
 
@@ -74,7 +75,7 @@ static bool space_alone(const char *text, size_t length, size_t at)
 static bool character_start(const char *text, size_t length, size_t at)
 {
     (void)length;
-    return ((unsigned char)text[at] & 0xc0) != 0x80;
+    return !utf8_is_inside(text[at]);
 }
 
 size_t data_piece_length(const char *text, size_t length)

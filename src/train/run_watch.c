@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "formats/documents.h"
 #include "model/config.h"
 #include "text/buffer.h"
-#include "text/unicode.h"
 #include "train/preference.h"
 #include "train/run.h"
 #include "train/team.h"
@@ -286,7 +286,7 @@ static dsmoe_status make_readable(const byte_buffer *bytes, byte_buffer *text, d
     size_t end = dsmoe_utf8_complete(bytes->bytes, bytes->length);
     for (size_t at = 0, size; at < end; at += size) {
         uint32_t code = 0;
-        size = unicode_decode(bytes->bytes + at, end - at, &code);
+        size = utf8_decode(bytes->bytes + at, end - at, &code);
         bool shown = size > 0 && code != 0;
         if (size == 0) size = 1;
         STATUS_TRY(byte_buffer_append(text, shown ? bytes->bytes + at : "\xef\xbf\xbd",
