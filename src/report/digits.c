@@ -68,6 +68,11 @@ const char *digits_plain(double number, int significant, char out[DIGITS])
     return out;
 }
 
+const char *digits_tick(double number, char out[DIGITS])
+{
+    return fabs(number) >= 1e4 ? digits_short(number, out) : digits_plain(number, 6, out);
+}
+
 const char *digits_power(double number, char out[DIGITS])
 {
     return isfinite(number) ? with_power(number, 6, out) : dash(out);
