@@ -22,7 +22,7 @@ static bool make_axis(const chart_row *rows, size_t n, axis *a)
         }
     }
     if (!(low <= high)) return false;
-    *a = axis_linear(low, high, 4, true, false);
+    *a = axis_linear(low, high, 3, true, false); /* a phone has room for no more */
     return true;
 }
 
