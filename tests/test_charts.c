@@ -118,6 +118,7 @@ static void test_digits(void **state)
     assert_string_equal(digits_plain(2.5e-5, 4, out), "2.5e-5");
     assert_string_equal(digits_plain(1e-30, 4, out), "1e-30");
     assert_string_equal(digits_plain(12000, 4, out), "12,000");
+    assert_string_equal(digits_plain(12335.4, 4, out), "12,335");
     assert_string_equal(digits_plain(INFINITY, 4, out), "–");
     assert_string_equal(digits_tick(1000, out), "1000");
     assert_string_equal(digits_tick(50000, out), "50K");

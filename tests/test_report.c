@@ -294,6 +294,18 @@ static void test_routing_order(void **state)
     free(page);
 }
 
+/* The last value of a kind is in the legend, not beside the value of the step that is pointed at. */
+static void test_loss_by_kind(void **state)
+{
+    (void)state;
+    char *page = page_of("{\"type\":\"step\",\"step\":9,\"loss\":1}\n"
+                         "{\"type\":\"eval\",\"step\":1,\"loss\":2,\"kinds\":{\"sums\":2.5}}\n"
+                         "{\"type\":\"eval\",\"step\":9,\"loss\":1,\"kinds\":{\"sums\":1.25}}\n");
+    assert_shows(page, "<i class=\"t0\"></i>sums 1.250</li>");
+    assert_shows(page, "<title>step 1\nsums 2.5</title>");
+    free(page);
+}
+
 /* The time left is computed from the pace since the last start. A run that has ended has none. */
 static void test_time_left(void **state)
 {
@@ -568,14 +580,23 @@ static void test_locale(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_finished),        IN_FOLDER(test_bias),
-        IN_FOLDER(test_unfinished),      IN_FOLDER(test_legends),
-        IN_FOLDER(test_learning_rate),   IN_FOLDER(test_log_scale),
-        IN_FOLDER(test_above_the_chart), IN_FOLDER(test_routing_order),
-        IN_FOLDER(test_time_left),       IN_FOLDER(test_long),
-        IN_FOLDER(test_escaped),         IN_FOLDER(test_hostile_lines),
-        IN_FOLDER(test_hostile_files),   IN_FOLDER(test_too_many_experts),
-        IN_FOLDER(test_damaged),         IN_FOLDER(test_locale),
+        IN_FOLDER(test_finished),
+        IN_FOLDER(test_bias),
+        IN_FOLDER(test_unfinished),
+        IN_FOLDER(test_legends),
+        IN_FOLDER(test_learning_rate),
+        IN_FOLDER(test_log_scale),
+        IN_FOLDER(test_above_the_chart),
+        IN_FOLDER(test_routing_order),
+        IN_FOLDER(test_loss_by_kind),
+        IN_FOLDER(test_time_left),
+        IN_FOLDER(test_long),
+        IN_FOLDER(test_escaped),
+        IN_FOLDER(test_hostile_lines),
+        IN_FOLDER(test_hostile_files),
+        IN_FOLDER(test_too_many_experts),
+        IN_FOLDER(test_damaged),
+        IN_FOLDER(test_locale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

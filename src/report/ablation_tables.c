@@ -142,13 +142,14 @@ static void put_data(FILE *html, const ablation *a)
         fprintf(html, " of %s tokens. ", digits_group(seq, digits));
     }
     if (words > 0) fprintf(html, "The vocabulary has %s tokens. ", digits_group(words, digits));
-    for (size_t i = 0, n = 0; i < line_count(data) && i < MAX_SOURCES; i++) {
+    size_t n = 0;
+    for (size_t i = 0; i < line_count(data) && i < MAX_SOURCES; i++) {
         const json_node *source = json_node_item(data, i);
         if (json_node_kind(source) != JSON_KIND_STRING) continue;
         fputs(n++ ? ", " : "Text: ", html);
         page_text_cut(html, json_node_string(source, NULL), 80);
     }
-    fputs("</p>\n", html);
+    fputs(n > 0 ? ".</p>\n" : "</p>\n", html);
 }
 
 /* What was not the same for all architectures has to be seen beside their losses. */

@@ -49,7 +49,7 @@ static void put_row(FILE *html, const axis *a, const chart_row *row, double midd
     fputs(" ", html);
     put_value(html, s, decimals);
     for (size_t i = 0; i < row->n; i++)
-        if (isfinite(row->values[i]))
+        if (s.n > 1 && isfinite(row->values[i]))
             fprintf(html, "\n%s", digits_fixed(row->values[i], decimals + 1, digits));
     fputs("</title></rect>", html);
     if (s.deviation > 0)

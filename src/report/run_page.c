@@ -226,22 +226,26 @@ static void put_routing(FILE *html, const run_history *run)
 
 static void put_kind_loss(FILE *html, const run_history *run)
 {
-    chart_line lines[RUN_MAX_KINDS];
-    char names[RUN_MAX_KINDS][100], digits[DIGITS], kind[44];
+    chart_line lines[RUN_MAX_KINDS], legend[RUN_MAX_KINDS];
+    char kinds[RUN_MAX_KINDS][44], names[RUN_MAX_KINDS][100], digits[DIGITS];
     if (run->n_kinds == 0) return;
     for (size_t k = 0; k < run->n_kinds; k++) {
         const series *s = &run->kind_loss[k];
         const char *last = digits_fixed(s->count ? s->points[s->count - 1].y : NAN, 3, digits);
-        snprintf(names[k], sizeof names[k], "%s %s", page_shorten(run->kinds[k], kind, sizeof kind),
-                 last);
-        lines[k] = (chart_line){names[k], page_tone(k), s->points, s->count, CHART_DOTS};
+        const char *kind = page_shorten(run->kinds[k], kinds[k], sizeof kinds[k]);
+        snprintf(names[k], sizeof names[k], "%s %s", kind, last);
+        lines[k] = (chart_line){kind, page_tone(k), s->points, s->count, CHART_DOTS};
+        legend[k] = lines[k];
+        legend[k].name = names[k];
     }
     chart c = chart_make("Held-out loss of each kind of text", "step", "nats per token");
     c.lines = lines;
     c.n_lines = run->n_kinds;
     c.x_low = 0;
     c.x_high = run->step;
-    page_card_open(html, "Held-out loss by kind of text", NULL);
+    c.no_legend = true;
+    page_card_open(html, "Held-out loss by kind of text", "Beside each kind: its last value.");
+    chart_legend(html, legend, run->n_kinds, NULL);
     chart_put(html, &c);
     page_card_close(html);
 }

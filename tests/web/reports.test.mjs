@@ -206,6 +206,8 @@ describe("the pages of the command", { skip: DSMOE ? false : "needs DSMOE" }, ()
     const cells = (name) => page.$$eval(`td[data-name="${name}"]`, (nodes) => nodes.map((node) => node.textContent));
     const counts = await cells("chosen by"), gates = await cells("mean gate");
     assert.ok(counts.includes("1 token") && counts.includes("0 tokens"));
+    await tabTo("canvas");
+    assert.match(await tip(), /: (1 token|[02-9] tokens) chose both,/);
     counts.forEach((count, i) => assert.equal(gates[i] === "–", count === "0 tokens"));
   });
 
