@@ -259,9 +259,14 @@ static void put_model(FILE *text, const architecture *a, int n_seeds, int done)
     fprintf(text,
             "{\"name\":\"%s\",\"label\":\"%s\",\"paper_loss\":%s,\"experts\":\"%s\","
             "\"total_parameters\":%.0f,\"active_parameters\":%.0f,\"expert_parameters\":%.0f,"
-            "\"active_expert_parameters\":%.0f,\n\"runs\":[",
+            "\"active_expert_parameters\":%.0f,\n",
             a->name, a->label, a->paper_loss, a->experts, a->total, a->active, a->experts_total,
             a->experts_active);
+    bool one = !strncmp(a->experts, "1 of", 4); /* its gate value cannot be normalised */
+    fprintf(text,
+            "\"lr\":%s,\"norm_topk_prob\":%s,\"routed_scaling_factor\":%d,\"seq_aux\":false,"
+            "\"aux_loss_alpha\":0.01,\"initializer_range\":0.02,\n\"runs\":[",
+            strcmp(a->name, "dense") ? "0.002" : "0.001", one ? "false" : "true", one ? 4 : 1);
     for (int seed = 0; seed < n_seeds; seed++) put_run(text, a, seed, seed < done);
     fputs("]}", text);
 }
@@ -333,7 +338,7 @@ void made_ablation_write(const char *json_path, int n_seeds, int done)
     FILE *text = fopen(json_path, "w");
     assert_non_null(text);
     fputs("{\"scale\":\"tiny\",\"data\":[\"corpus/prose\",\"corpus/code\"],\"tokens\":8192000,"
-          "\"steps\":4000,\"seeds\":[",
+          "\"steps\":4000,\"batch\":8,\"seq\":256,\"vocab_size\":2048,\"seeds\":[",
           text);
     for (int i = 0; i < n_seeds; i++) fprintf(text, "%s%d", i ? "," : "", i);
     fprintf(text, "],\"finished\":%s,\n\"models\":[", done == n_seeds ? "true" : "false");

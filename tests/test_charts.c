@@ -118,7 +118,11 @@ static void test_digits(void **state)
     assert_string_equal(digits_plain(2.5e-5, 4, out), "2.5e-5");
     assert_string_equal(digits_plain(1e-30, 4, out), "1e-30");
     assert_string_equal(digits_plain(12000, 4, out), "12,000");
+    assert_string_equal(digits_plain(12335.4, 4, out), "12,335");
     assert_string_equal(digits_plain(INFINITY, 4, out), "–");
+    assert_string_equal(digits_tick(1000, out), "1000");
+    assert_string_equal(digits_tick(50000, out), "50K");
+    assert_string_equal(digits_tick(0.5, out), "0.5");
     assert_string_equal(digits_power(0.001, out), "1e-3");
     assert_string_equal(digits_fixed(1.23456, 3, out), "1.235");
     assert_string_equal(digits_fixed(-1e30, 3, out), "-1e30");
@@ -269,6 +273,26 @@ static void test_columns(void **state)
     free(html);
 }
 
+/* The band of a faint line is not cut off at the edge of the chart, unless it would flatten the lines. */
+static void test_faint_band(void **state)
+{
+    (void)state;
+    static const series_point points[] = {{1, 2, 1.6, 2.3, 4}, {2, 3, 2.9, 3.4, 4}},
+                              far_out[] = {{1, 2, -90, 2, 4}, {2, 3, 3, 90, 4}};
+    chart_line line = {"raw", "t0", points, 2, CHART_FAINT | CHART_BAND};
+    chart c = chart_make("loss", "step", "nats");
+    c.lines = &line;
+    c.n_lines = 1;
+    assert_true(chart_top(&c) >= 3.4 && chart_top(&c) < 4);
+    c.y_top = 3.1;
+    assert_true(chart_top(&c) < 3.4);
+    c.y_top = NAN;
+    line.points = far_out;
+    assert_true(chart_top(&c) < 4);
+    line.n = 0;
+    assert_true(isnan(chart_top(&c)));
+}
+
 static void test_heatmap(void **state)
 {
     (void)state;
@@ -325,11 +349,17 @@ static void test_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_series),          cmocka_unit_test(test_axis),
-        cmocka_unit_test(test_digits),          cmocka_unit_test(test_shades),
-        cmocka_unit_test(test_order_of_groups), cmocka_unit_test(test_order_of_a_line),
-        cmocka_unit_test(test_order_of_few),    cmocka_unit_test(test_columns),
-        cmocka_unit_test(test_heatmap),         cmocka_unit_test(test_text),
+        cmocka_unit_test(test_series),
+        cmocka_unit_test(test_axis),
+        cmocka_unit_test(test_digits),
+        cmocka_unit_test(test_shades),
+        cmocka_unit_test(test_order_of_groups),
+        cmocka_unit_test(test_order_of_a_line),
+        cmocka_unit_test(test_order_of_few),
+        cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_faint_band),
+        cmocka_unit_test(test_heatmap),
+        cmocka_unit_test(test_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

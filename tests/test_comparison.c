@@ -169,9 +169,9 @@ static void test_probes(void **state)
            "DeepSeekMoE with 4 routed experts for a token and GShard, top-2 cannot be told apart");
     const study_comparison *rise = find_measure(all, n, "deepseekmoe", "gshard", STUDY_MASKED);
     assert_float_equal(rise->difference.mean, 2 - 3.5, 1e-12);
-    expect(rise, STUDY_LOWER,
-           "The rise of DeepSeekMoE with masked experts is below the rise of GShard, top-2 with "
-           "masked experts by 1.5");
+    expect(
+        rise, STUDY_LOWER,
+        "The rise in loss of DeepSeekMoE with masked experts is below that of GShard, top-2 by 1.5");
 
     for (int i = 1; i < LOSS_N_MASKS; i++)
         put_probed(&l, "gshard-x1.5", LOSS_MASK + i, 5.5, 0.001, SEEDS);

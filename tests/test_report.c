@@ -1,4 +1,4 @@
-/* test_report.c - the pages: they show what they must, text from strangers stays text, and for any file
+/* test_report.c - the page of a run: it shows what it must, text from strangers stays text, and for any file
  * the page is well-formed HTML or there is an error. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -233,6 +233,76 @@ static void test_log_scale(void **state)
                    "{\"type\":\"step\",\"step\":2,\"grad_norm\":1}\n");
     assert_shows(page, ">norm</text>");
     assert_hides(page, "log scale");
+    free(page);
+}
+
+static char *page_of_losses(double (*loss)(int step))
+{
+    char *lines = NULL;
+    size_t size;
+    FILE *file = open_memstream(&lines, &size);
+    assert_non_null(file);
+    for (int step = 1; step <= 100; step++)
+        fprintf(file, "{\"type\":\"step\",\"step\":%d,\"loss\":%.4f}\n", step, loss(step));
+    assert_int_equal(fclose(file), 0);
+    char *page = page_of(lines);
+    free(lines);
+    return page;
+}
+
+static double loss_gentle(int step) { return 3 - 0.01 * step; }
+static double loss_steep(int step) { return 2 + 20.0 / step; }
+static double loss_spike(int step) { return step == 70 ? 9 : loss_gentle(step); }
+
+/* The page says that points are above the chart if they are, and which. */
+static void test_above_the_chart(void **state)
+{
+    (void)state;
+    char *page = page_of_losses(loss_gentle);
+    assert_hides(page, "above the chart");
+    free(page);
+    page = page_of_losses(loss_steep);
+    assert_shows(page, "The very first steps are above the chart.");
+    free(page);
+    page = page_of_losses(loss_spike);
+    assert_shows(page, "Some single steps are above the chart.");
+    assert_hides(page, "very first steps");
+    free(page);
+}
+
+/* The experts that a kind of text chooses most are side by side, under their own numbers. */
+static void test_routing_order(void **state)
+{
+    (void)state;
+    char *page = page_of("{\"type\":\"step\",\"step\":1,\"loss\":1}\n"
+                         "{\"type\":\"routing\",\"step\":1,\"kinds\":[\"sums\",\"dates\"],\"load\":"
+                         "[[[0.1,0.3,0.1,0.5],[0.4,0.1,0.5,0]]]}\n");
+    const char *at = page;
+    static const char *const order[] = {"sums, expert 3: 50.0",
+                                        "sums, expert 1: 30.0",
+                                        "sums, expert 2: 10.0",
+                                        "sums, expert 0: 10.0",
+                                        "dates, expert 3: 0.0",
+                                        ">3</text>",
+                                        ">1</text>",
+                                        ">2</text>",
+                                        ">0</text>"};
+    for (size_t i = 0; i < COUNT(order); i++) {
+        at = strstr(at, order[i]);
+        if (!at) fail_msg("%s is not where it should be", order[i]);
+    }
+    free(page);
+}
+
+/* The last value of a kind is in the legend, not beside the value of the step that is pointed at. */
+static void test_loss_by_kind(void **state)
+{
+    (void)state;
+    char *page = page_of("{\"type\":\"step\",\"step\":9,\"loss\":1}\n"
+                         "{\"type\":\"eval\",\"step\":1,\"loss\":2,\"kinds\":{\"sums\":2.5}}\n"
+                         "{\"type\":\"eval\",\"step\":9,\"loss\":1,\"kinds\":{\"sums\":1.25}}\n");
+    assert_shows(page, "<i class=\"t0\"></i>sums 1.250</li>");
+    assert_shows(page, "<title>step 1\nsums 2.5</title>");
     free(page);
 }
 
@@ -505,137 +575,6 @@ static void test_locale(void **state)
     free(page);
 }
 
-/* ---- comparisons ---------------------------------------------------------------------------- */
-
-static char *ablation_page(void)
-{
-    dsmoe_error error = {0};
-    const char *html = in_directory("ablation.html");
-    remove(html);
-    dsmoe_status status = dsmoe_report_ablation(in_directory("a.json"), html, &error);
-    assert_int_equal(exists("ablation.html"), status == DSMOE_OK);
-    if (status != DSMOE_OK) {
-        assert_non_null(strstr(error.message, "a.json"));
-        return NULL;
-    }
-    char *page = read_page("ablation.html");
-    assert_well_formed(page);
-    return page;
-}
-
-static char *ablation_page_of(const char *text)
-{
-    write_text("a.json", text);
-    return ablation_page();
-}
-
-static void test_ablation(void **state)
-{
-    (void)state;
-    made_ablation_write(in_directory("a.json"), 3, 3);
-    char *page = ablation_page();
-    assert_non_null(page);
-    assert_alone(page);
-    static const char *const shown[] = {"7 architectures",
-                                        "DeepSeekMoE",
-                                        "1.808",
-                                        "2.414",
-                                        "seed 2",
-                                        "Without the best experts",
-                                        "With fewer active experts",
-                                        "Without the shared expert",
-                                        "<i class=\"level\"></i>GShard as trained</li>",
-                                        "13.7M",
-                                        "±",
-                                        "Other data"};
-    for (size_t i = 0; i < COUNT(shown); i++) assert_shows(page, shown[i]);
-    assert_hides(page, "http-equiv");
-    assert_hides(page, "as trained</text>");
-    assert_shows(page, "translate(-3px)"); /* bars at the same place do not overlap */
-    assert_shows(page, "translate(3px)");
-    free(page);
-    made_ablation_write(in_directory("a.json"), 3, 1);
-    page = ablation_page();
-    assert_non_null(page);
-    assert_shows(page, "7 of 21 runs are done");
-    assert_shows(page, "http-equiv");
-    assert_hides(page, "Without the best experts");
-    free(page);
-}
-
-/* Intervals, texts and gaps of pairs are shown as in the file, on an axis of tokens. */
-static void test_ablation_comparisons(void **state)
-{
-    (void)state;
-    char *page = ablation_page_of(
-        "{\"tokens\":1000,\"steps\":10,\"models\":[{\"name\":\"a\",\"label\":\"Ann\",\"runs\":[]},"
-        "{\"name\":\"b\",\"label\":\"Bob\",\"runs\":[]}],\"comparisons\":[{\"name\":\"a\",\"to\":\"b\","
-        "\"n\":3,\"mean\":-0.0253,\"low\":-0.0419,\"high\":-0.0088,\"p\":0.0223,\"corrected_p\":0.0004,"
-        "\"paper\":-0.059,\"text\":\"Ann is <ahead>\",\"gap\":[[5,0.1,-0.2,0.3,3],[10,-0.1,null,null,1],"
-        "[7,1,1,1,1],[\"x\"]]},{\"name\":\"b\",\"to\":\"nobody\",\"mean\":null,\"gap\":7},7]}");
-    assert_non_null(page);
-    assert_alone(page);
-    static const char *const shown[] = {"What the data support", "Ann to Bob", "-0.0253",
-                                        "-0.0419 to -0.0088", "0.022", "&lt; 0.001", "-0.0590",
-                                        "<td data-name=\"seeds\">3</td>", "tokens", "no difference",
-                                        "Differences while training",
-                                        /* next to the charts, not over them */
-                                        "<i class=\"level\"></i>no difference</li>",
-                                        /* a row that phones show as a list */
-                                        "<th scope=\"row\">Ann to Bob</th><td data-name=\"mean\">"};
-    for (size_t i = 0; i < COUNT(shown); i++) assert_shows(page, shown[i]);
-    assert_hides(page, ">no difference</text>");
-    assert_hides(page, "<ahead>");
-    free(page);
-}
-
-static void test_ablation_hostile(void **state)
-{
-    (void)state;
-    static const char *const refused[] = {
-        "", "{", "[]", "7", "{}", "{\"models\":[]}", "{\"models\":{\"a\":1}}"};
-    for (size_t i = 0; i < COUNT(refused); i++) assert_null(ablation_page_of(refused[i]));
-    static const char *const odd[] = {
-        "{\"models\":[7]}", "{\"models\":[null,{},{\"name\":5,\"label\":[],\"runs\":{}}]}",
-        "{\"models\":[{\"name\":\"a\",\"runs\":[null,{\"held_out_loss\":1e300,\"curve\":[[1],[2,\"x\"],"
-        "7,[3,1],[2,5],[4,1e29]]}]}],\"seeds\":[1e30,null,\"x\"],\"tokens\":\"all\"}",
-        "{\"models\":[{\"name\":\"a\",\"label\":\"<b>\",\"experts\":\"<i>\",\"runs\":[{"
-        "\"held_out_loss\":1}]}],\"scale\":\"<u>\",\"probes\":{\"mask_top\":[{\"name\":\"<s>\","
-        "\"share\":[0,0,null,1e30],\"losses\":[[1],[],7,[2]]}],\"replace_shared\":[{},{\"name\":"
-        "\"a\",\"before\":[1,null],\"after\":\"x\",\"paper_before\":1}],\"fewer_active\":[{\"k\":["
-        "3,2,1],\"losses\":[[1,2],[3,4]],\"compare\":{\"name\":\"<s>\",\"losses\":[null,5]}}]}}",
-        "{\"models\":[{}],\"probes\":{\"mask_top\":7,\"replace_shared\":[7],\"fewer_active\":[[]]}}"};
-    for (size_t i = 0; i < COUNT(odd); i++) {
-        char *page = ablation_page_of(odd[i]);
-        assert_non_null(page);
-        assert_alone(page);
-        assert_hides(page, "<u>");
-        assert_hides(page, "<s>");
-        free(page);
-    }
-    made_ablation_write(in_directory("a.json"), 2, 2);
-    size_t size;
-    char *whole = (char *)read_data("a.json", &size), *copy = malloc(size);
-    assert_non_null(copy);
-    for (uint64_t i = 0; i < 120; i++) {
-        static const char bytes[] = "0123-e.";
-        memcpy(copy, whole, size);
-        for (uint64_t j = 0; j < 3; j++) {
-            uint64_t bits = rng_bits(6, i, j), at = bits % size;
-            if (copy[at] >= '0' && copy[at] <= '9') copy[at] = bytes[(bits >> 40) % 7];
-        }
-        write_data("a.json", copy, size);
-        free(ablation_page());
-    }
-    free(whole);
-    free(copy);
-    dsmoe_error error = {0};
-    made_ablation_write(in_directory("a.json"), 1, 1);
-    assert_int_equal(dsmoe_report_ablation(in_directory("a.json"), "/nowhere/at/all.html", &error),
-                     DSMOE_ERROR_IO);
-    assert_non_null(strstr(error.message, "/nowhere/at/all.html"));
-}
-
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, empty_directory, clear_directory)
 
 int main(void)
@@ -647,6 +586,9 @@ int main(void)
         IN_FOLDER(test_legends),
         IN_FOLDER(test_learning_rate),
         IN_FOLDER(test_log_scale),
+        IN_FOLDER(test_above_the_chart),
+        IN_FOLDER(test_routing_order),
+        IN_FOLDER(test_loss_by_kind),
         IN_FOLDER(test_time_left),
         IN_FOLDER(test_long),
         IN_FOLDER(test_escaped),
@@ -655,10 +597,6 @@ int main(void)
         IN_FOLDER(test_too_many_experts),
         IN_FOLDER(test_damaged),
         IN_FOLDER(test_locale),
-        IN_FOLDER(test_ablation),
-        IN_FOLDER(test_ablation_hostile),
-        IN_FOLDER(test_ablation_comparisons),
-
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

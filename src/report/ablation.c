@@ -71,7 +71,8 @@ static bool read_model(ablation *a, const json_node *object)
 {
     ablation_model *model = &a->models[a->n_models++];
     const json_node *runs = line_array(object, "runs");
-    *model = (ablation_model){.name = line_text(object, "name"),
+    *model = (ablation_model){.object = object,
+                              .name = line_text(object, "name"),
                               .label = line_text(object, "label"),
                               .experts = line_text(object, "experts"),
                               .total_parameters = line_number(object, "total_parameters"),
@@ -261,4 +262,10 @@ size_t ablation_find(const ablation *a, const char *name)
     size_t i = 0;
     while (i < a->n_models && strcmp(a->models[i].name, name)) i++;
     return i;
+}
+
+const char *ablation_label(const ablation *a, const char *name)
+{
+    size_t index = ablation_find(a, name);
+    return index < a->n_models ? a->models[index].label : name;
 }

@@ -1,8 +1,9 @@
 /* ablation.h - the JSON of a comparison of architectures, as its page needs it.
  *
- *   scale, data [..], tokens, steps, seeds [..], finished
+ *   scale, data [..], tokens, steps, batch, seq, vocab_size, seeds [..], finished
  *   models [{name, label, paper_loss, experts, total_parameters, active_parameters,
- *            expert_parameters, active_expert_parameters,
+ *            expert_parameters, active_expert_parameters, lr, norm_topk_prob,
+ *            routed_scaling_factor, seq_aux, aux_loss_alpha, initializer_range,
  *            runs [{seed, held_out_loss, curve [[step, held-out loss], ..]}]}]
  *   probes {mask_top [{name, share [..], losses [share][seed]}], mask_top_first, the same,
  *           replace_shared [{name, before [seed], after [seed], paper_before, paper_after}],
@@ -21,6 +22,7 @@
 enum { ABLATION_MODELS = 16, ABLATION_SEEDS = 32, ABLATION_PROBES = 8, ABLATION_COMPARISONS = 24 };
 
 typedef struct ablation_model {
+    const json_node *object;            /* with the settings of its training */
     const char *name, *label, *experts; /* experts may be NULL */
     double total_parameters, active_parameters, expert_parameters, active_expert_parameters;
     double paper_loss;
@@ -74,5 +76,7 @@ void ablation_free(ablation *a);
 
 /* The index of the architecture of that name, or n_models. */
 size_t ablation_find(const ablation *a, const char *name);
+/* Its label, or `name` if it is not in the list. */
+const char *ablation_label(const ablation *a, const char *name);
 
 #endif

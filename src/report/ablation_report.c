@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "report/ablation.h"
+#include "report/ablation_tables.h"
 #include "report/chart.h"
 #include "report/digits.h"
 #include "report/lines.h"
@@ -139,19 +140,13 @@ static const char *tone_of(const ablation *a, const char *name)
     return tone(a, ablation_find(a, name));
 }
 
-static const char *label_of(const ablation *a, const char *name)
-{
-    size_t index = ablation_find(a, name);
-    return index < a->n_models ? a->models[index].label : name;
-}
-
 /* Draws a chart of how the loss of some architectures changes with x. */
 static void put_probe_lines(FILE *html, const ablation *a, const ablation_probe *probes, size_t n,
                             chart c)
 {
     chart_line lines[ABLATION_PROBES];
     for (size_t i = 0; i < n; i++)
-        lines[i] = (chart_line){label_of(a, probes[i].name), tone_of(a, probes[i].name),
+        lines[i] = (chart_line){ablation_label(a, probes[i].name), tone_of(a, probes[i].name),
                                 probes[i].points, probes[i].n_points, CHART_DOTS | CHART_BARS};
     c.lines = lines;
     c.n_lines = n;
@@ -184,7 +179,7 @@ static void put_fewer_active(FILE *html, const ablation *a)
         chart_make("Loss with fewer active experts", "routed experts per token", "nats per token");
     if (first->compare && isfinite(first->compare_loss)) {
         snprintf(level, sizeof level, "%s as trained",
-                 page_shorten(label_of(a, first->compare), label, sizeof label));
+                 page_shorten(ablation_label(a, first->compare), label, sizeof label));
         c.level_name = level;
         c.level = first->compare_loss;
     }
@@ -203,12 +198,13 @@ static void put_replace_shared(FILE *html, const ablation *a)
     size_t n = 0;
     for (size_t i = 0; i < a->n_replace_shared; i++) {
         const ablation_replacement *r = &a->replace_shared[i];
-        rows[n++] = (chart_row){label_of(a, r->name), tone_of(a, r->name), r->before, r->n_before};
+        rows[n++] =
+            (chart_row){ablation_label(a, r->name), tone_of(a, r->name), r->before, r->n_before};
         rows[n++] = (chart_row){"… without it", tone_of(a, r->name), r->after, r->n_after};
     }
     page_card_open(html, "Without the shared expert",
                    "The shared expert is switched off, and each token uses one more routed expert"
-                   " instead.");
+                   " instead: single seeds, their mean and one standard deviation to each side.");
     chart_rows(html, "Loss with and without the shared expert", "nats per token", rows, n, 3);
     for (size_t i = 0; i < a->n_replace_shared; i++) {
         const ablation_replacement *r = &a->replace_shared[i];
@@ -240,15 +236,9 @@ static void put_signed(FILE *html, double value)
         fputs("–", html);
 }
 
-/* Opens a cell. It has its column's name, which phones show because rows become lists there. */
-static void open_cell(FILE *html, const char *column)
-{
-    fprintf(html, "<td data-name=\"%s\">", column);
-}
-
 static void put_p(FILE *html, const char *column, double p)
 {
-    open_cell(html, column);
+    page_cell_open(html, column);
     if (!isfinite(p))
         fputs("–", html);
     else if (p < 0.001)
@@ -265,9 +255,9 @@ static void put_pair(FILE *html, const ablation *a, const ablation_comparison *c
         page_text_cut(html, c->pair, 120);
         return;
     }
-    page_text_cut(html, label_of(a, c->name), 60);
-    fputs(" to ", html);
-    page_text_cut(html, label_of(a, c->to), 60);
+    page_text_cut(html, ablation_label(a, c->name), 60);
+    fputs(" minus ", html);
+    page_text_cut(html, ablation_label(a, c->to), 60);
 }
 
 static void put_comparison_row(FILE *html, const ablation *a, const ablation_comparison *c)
@@ -276,20 +266,20 @@ static void put_comparison_row(FILE *html, const ablation *a, const ablation_com
     fputs("<tr><th scope=\"row\">", html);
     put_pair(html, a, c);
     fputs("</th>", html);
-    open_cell(html, "mean");
+    page_cell_open(html, "mean");
     put_signed(html, c->mean);
     fputs("</td>", html);
-    open_cell(html, "95 % interval");
+    page_cell_open(html, "95 % interval");
     put_signed(html, c->low);
     fputs(" to ", html);
     put_signed(html, c->high);
     fputs("</td>", html);
     put_p(html, "p", c->p);
     put_p(html, "p corrected", c->corrected_p);
-    open_cell(html, "paper");
+    page_cell_open(html, "paper");
     put_signed(html, c->paper);
     fputs("</td>", html);
-    open_cell(html, "seeds");
+    page_cell_open(html, "seeds");
     fputs(digits_group(c->n, digits), html);
     fputs("</td></tr>\n", html);
 }
@@ -299,9 +289,10 @@ static void put_comparisons(FILE *html, const ablation *a)
     if (a->n_comparisons == 0) return;
     page_card_open(
         html, "What the data support",
-        "Differences in held-out loss, seed by seed: below 0 the first is ahead. The interval"
-        " contains the true mean difference in 95 of 100 such comparisons. p is two-sided, from"
-        " Student’s t; the corrected p is Holm’s, for all rows of this table.");
+        "Differences in held-out loss, in nats per token, seed by seed: below 0 the first is ahead."
+        " The interval contains the true mean difference in 95 of 100 such comparisons. p is"
+        " two-sided, from Student’s t; the corrected p is Holm’s, for all rows of this table; a"
+        " difference counts as found if it is below 0.05. “paper” is the paper’s difference.");
     fputs("<ul class=\"conclusions\">\n", html);
     for (size_t i = 0; i < a->n_comparisons; i++) {
         if (!a->comparisons[i].text) continue;
@@ -324,8 +315,9 @@ static const char no_difference[] = "no difference";
 static void put_gap(FILE *html, const ablation *a, const ablation_comparison *c)
 {
     char title[256], one[64], other[64];
-    snprintf(title, sizeof title, "%s to %s", page_shorten(label_of(a, c->name), one, sizeof one),
-             page_shorten(label_of(a, c->to), other, sizeof other));
+    snprintf(title, sizeof title, "%s minus %s",
+             page_shorten(ablation_label(a, c->name), one, sizeof one),
+             page_shorten(ablation_label(a, c->to), other, sizeof other));
     chart_line line = {title, tone_of(a, c->name), c->gap, c->n_gap, CHART_BAND};
     chart g = chart_make(title, a->x_name, "nats per token");
     g.lines = &line;
@@ -347,126 +339,13 @@ static void put_gaps(FILE *html, const ablation *a)
     if (n == 0) return;
     page_card_open(html, "Differences while training",
                    "Each pair on a part of the held-out text, the mean over the seeds with its 95 %"
-                   " interval: below 0 the first is ahead.");
+                   " interval at each point by itself: below 0 the first is ahead.");
     chart_legend(html, NULL, 0, no_difference);
     fputs("<div class=\"maps two\">\n", html);
     for (size_t i = 0; i < a->n_comparisons; i++)
         if (a->comparisons[i].n_gap > 0) put_gap(html, a, &a->comparisons[i]);
     fputs("</div>\n", html);
     page_card_close(html);
-}
-
-/* ---- all numbers ---------------------------------------------------------------------------- */
-
-static void put_cell(FILE *html, const char *column, const char *text)
-{
-    open_cell(html, column);
-    fprintf(html, "%s</td>", text);
-}
-
-static void put_spread(FILE *html, const double *values, size_t n)
-{
-    char digits[DIGITS];
-    spread s = spread_of(values, n);
-    open_cell(html, "held-out loss");
-    fputs(digits_fixed(s.mean, 4, digits), html);
-    if (s.n > 1) fprintf(html, " ± %s", digits_fixed(s.deviation, 4, digits));
-    fputs("</td>", html);
-}
-
-static const char *seed_name(const ablation *a, size_t i, char out[2 * DIGITS])
-{
-    char digits[DIGITS];
-    double seed = line_item(line_array(a->root, "seeds"), i);
-    snprintf(out, 2 * DIGITS, "seed %s", digits_group(seed, digits));
-    return out;
-}
-
-static void put_model_row(FILE *html, const ablation *a, const ablation_model *m)
-{
-    char digits[DIGITS], seed[2 * DIGITS];
-    fputs("<tr><th scope=\"row\">", html);
-    page_text_cut(html, m->label, 60);
-    fputs("</th>", html);
-    open_cell(html, "experts");
-    page_text_cut(html, m->experts ? m->experts : "–", 40);
-    fputs("</td>", html);
-    put_cell(html, "parameters", digits_short(m->total_parameters, digits));
-    put_cell(html, "active for a token", digits_short(m->active_parameters, digits));
-    put_cell(html, "in experts", digits_short(m->expert_parameters, digits));
-    put_cell(html, "active in experts", digits_short(m->active_expert_parameters, digits));
-    put_spread(html, m->final, m->n_runs);
-    for (size_t i = 0; i < a->n_seeds; i++)
-        put_cell(html, seed_name(a, i, seed),
-                 digits_fixed(i < m->n_runs ? m->final[i] : NAN, 4, digits));
-    put_cell(html, "paper", digits_fixed(m->paper_loss, 3, digits));
-    fputs("</tr>\n", html);
-}
-
-static void put_models(FILE *html, const ablation *a)
-{
-    char seed[2 * DIGITS];
-    page_card_open(html, "All numbers",
-                   "Parameters of the whole model and of its experts, and how many of them are"
-                   " active for a token. The paper’s losses are on other data.");
-    fputs("<div class=\"wide\"><table class=\"full stack\">\n<thead><tr><th>architecture</th>"
-          "<th>experts</th><th>parameters</th><th>active for a token</th>"
-          "<th>in experts</th><th>active in experts</th>"
-          "<th>held-out loss</th>",
-          html);
-    for (size_t i = 0; i < a->n_seeds; i++) fprintf(html, "<th>%s</th>", seed_name(a, i, seed));
-    fputs("<th>paper</th></tr></thead><tbody>\n", html);
-    for (size_t i = 0; i < a->n_models; i++) put_model_row(html, a, &a->models[i]);
-    fputs("</tbody></table></div>\n", html);
-    page_card_close(html);
-}
-
-static void put_probe_rows(FILE *html, const ablation *a, const char *what,
-                           const ablation_probe *probes, size_t n, bool percent)
-{
-    char digits[DIGITS];
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j < probes[i].n_points; j++) {
-            const series_point *p = &probes[i].points[j];
-            fputs("<tr><th scope=\"row\">", html);
-            page_text_cut(html, label_of(a, probes[i].name), 60);
-            fputs("</th>", html);
-            open_cell(html, "probe");
-            fprintf(html, "%s %s%s</td>", what,
-                    digits_plain(percent ? 100 * p->x : p->x, 4, digits), percent ? " %" : "");
-            open_cell(html, "held-out loss");
-            fputs(digits_fixed(p->y, 4, digits), html);
-            if (p->n > 1) fprintf(html, " ± %s", digits_fixed(p->y - p->low, 4, digits));
-            fputs("</td></tr>\n", html);
-        }
-}
-
-static void put_probe_table(FILE *html, const ablation *a)
-{
-    if (a->n_mask_top + a->n_fewer_active + a->n_replace_shared == 0) return;
-    fputs(
-        "<details class=\"card\"><summary>Numbers of the probes</summary>\n"
-        "<div class=\"wide\"><table class=\"stack\">\n<thead><tr><th>architecture</th><th>probe</th>"
-        "<th>held-out loss</th></tr></thead><tbody>\n",
-        html);
-    put_probe_rows(html, a, "best masked:", a->mask_top, a->n_mask_top, true);
-    put_probe_rows(html, a, "best masked before the softmax:", a->mask_top_first,
-                   a->n_mask_top_first, true);
-    put_probe_rows(html, a, "routed experts:", a->fewer_active, a->n_fewer_active, false);
-    for (size_t i = 0; i < a->n_replace_shared; i++) {
-        const ablation_replacement *r = &a->replace_shared[i];
-        for (int after = 0; after < 2; after++) {
-            fputs("<tr><th scope=\"row\">", html);
-            page_text_cut(html, label_of(a, r->name), 60);
-            fputs("</th>", html);
-            put_cell(html, "probe",
-                     after ? "one more routed expert instead of the shared one"
-                           : "with the shared expert");
-            put_spread(html, after ? r->after : r->before, after ? r->n_after : r->n_before);
-            fputs("</tr>\n", html);
-        }
-    }
-    fputs("</tbody></table></div></details>\n", html);
 }
 
 /* ---- the page ------------------------------------------------------------------------------- */
@@ -481,8 +360,7 @@ static void put_page(FILE *html, const void *context)
     put_curves(html, a);
     put_gaps(html, a);
     put_probes(html, a);
-    put_models(html, a);
-    put_probe_table(html, a);
+    ablation_tables_put(html, a);
     page_close(html, NULL);
 }
 

@@ -59,12 +59,27 @@ static void cover_line(range *x, range *y, const chart *c, const chart_line *lin
     }
 }
 
+/* Makes the range cover the band of a faint line as well, but not more than half of itself further out, as
+ * that would flatten the rest. */
+static void cover_faint_band(range *y, const chart *c, const chart_line *line)
+{
+    double room = (y->high - y->low) / 2, low = y->low - room, high = y->high + room;
+    if (!(line->form & CHART_FAINT) || !(line->form & CHART_BAND) || c->log_y) return;
+    for (size_t i = 0; i < line->n; i++) {
+        const series_point *point = &line->points[i];
+        if (point->x < c->x_low || point->x > c->x_high || point->y > c->y_top) continue;
+        if (point->low > low) cover(y, point->low);
+        if (point->high < high && !(point->high > c->y_top)) cover(y, point->high);
+    }
+}
+
 /* False if there is nothing to draw. */
 static bool make_frame(const chart *c, frame *f)
 {
     range x = {INFINITY, -INFINITY}, y = {INFINITY, -INFINITY};
     for (size_t i = 0; i < c->n_lines; i++) cover_line(&x, &y, c, &c->lines[i]);
     if (!(x.low <= x.high) || !(y.low <= y.high)) return false;
+    for (size_t i = 0; i < c->n_lines; i++) cover_faint_band(&y, c, &c->lines[i]);
     cover(&x, c->x_low);
     cover(&x, c->x_high);
     cover(&y, c->y_low);
@@ -103,7 +118,7 @@ static const char *x_label(const chart *c, double x, char out[DIGITS])
         snprintf(out, DIGITS, "%.20s %%", digits_plain(100 * x, 4, share));
         return out;
     }
-    return fabs(x) >= 1e4 ? digits_short(x, out) : digits_plain(x, 6, out);
+    return digits_tick(x, out);
 }
 
 /* If all numbers are small, all have a power of ten, though some could be written out. */
@@ -306,6 +321,12 @@ static void put_data(FILE *html, const chart *c, const frame *f)
     for (size_t i = 0; i < c->n_lines; i++) put_line(html, f, &c->lines[i]);
     put_hits(html, c, f);
     fputs("</svg>\n", html);
+}
+
+double chart_top(const chart *c)
+{
+    frame f;
+    return make_frame(c, &f) ? f.y.high : (double)NAN;
 }
 
 void chart_put(FILE *html, const chart *c)

@@ -49,6 +49,8 @@ typedef struct chart {
 } chart;
 
 chart chart_make(const char *name, const char *x_name, const char *y_name);
+/* The top of the y axis; NAN if no line has a point. */
+double chart_top(const chart *c);
 /* Writes nothing if no line has a point. */
 void chart_put(FILE *html, const chart *c);
 

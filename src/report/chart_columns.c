@@ -35,7 +35,7 @@ static void put_y_axis(FILE *html, const chart_columns *c, const axis *y)
 static void put_x_axis(FILE *html, const chart_columns *c)
 {
     size_t every = 1;
-    while (c->n / every > 16) every *= 2;
+    while (c->n / every > 12) every *= 2;
     for (size_t i = 0; i < c->n; i += every)
         fprintf(html, "<text class=\"mid\" x=\"%.2f%%\" y=\"100%%\" dy=\"17\">%zu</text>\n",
                 100 * ((double)i + 0.5) / (double)c->n, i);

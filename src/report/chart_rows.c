@@ -22,7 +22,7 @@ static bool make_axis(const chart_row *rows, size_t n, axis *a)
         }
     }
     if (!(low <= high)) return false;
-    *a = axis_linear(low, high, 4, true, false);
+    *a = axis_linear(low, high, 3, true, false); /* a phone has room for no more */
     return true;
 }
 
@@ -49,7 +49,7 @@ static void put_row(FILE *html, const axis *a, const chart_row *row, double midd
     fputs(" ", html);
     put_value(html, s, decimals);
     for (size_t i = 0; i < row->n; i++)
-        if (isfinite(row->values[i]))
+        if (s.n > 1 && isfinite(row->values[i]))
             fprintf(html, "\n%s", digits_fixed(row->values[i], decimals + 1, digits));
     fputs("</title></rect>", html);
     if (s.deviation > 0)

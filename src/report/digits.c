@@ -64,8 +64,12 @@ const char *digits_plain(double number, int significant, char out[DIGITS])
     if (size >= 1e4 && size < 1e9 && number == rint(number)) return digits_group(number, out);
     if (size != 0 && (size < 9.9999e-4 || size >= 1e6)) return with_power(number, significant, out);
     snprintf(out, DIGITS, "%.*g", significant, number);
-    if (strchr(out, 'e')) snprintf(out, DIGITS, "%.0f", number); /* more digits, but readable */
-    return out;
+    return strchr(out, 'e') ? digits_group(number, out) : out; /* more digits, but readable */
+}
+
+const char *digits_tick(double number, char out[DIGITS])
+{
+    return fabs(number) >= 1e4 ? digits_short(number, out) : digits_plain(number, 6, out);
 }
 
 const char *digits_power(double number, char out[DIGITS])

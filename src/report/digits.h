@@ -8,6 +8,8 @@ enum { DIGITS = 48 };
 const char *digits_group(double number, char out[DIGITS]);
 /* "950", "12.3K", "1.2M", "16.4B". */
 const char *digits_short(double number, char out[DIGITS]);
+/* At an axis: "0.5", "1000", "50K". */
+const char *digits_tick(double number, char out[DIGITS]);
 /* With at most `significant` digits, without zeros at the end: "0.0316", "2.5e-5", "12,000". */
 const char *digits_plain(double number, int significant, char out[DIGITS]);
 /* Always with a power of ten: "2e-3". */

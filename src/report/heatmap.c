@@ -102,12 +102,12 @@ static void put_x_names(FILE *html, const heatmap *map)
     if (map->x) {
         for (int i = 0; i < map->x->n_ticks; i++)
             put_x_label(html, 100 * axis_place(map->x, map->x->ticks[i]),
-                        digits_short(map->x->ticks[i], digits));
+                        digits_tick(map->x->ticks[i], digits));
     } else {
         size_t every = label_every(map->n_columns, 260.0 / (double)map->n_columns, 24);
         for (size_t i = 0; i < map->n_columns; i += every)
             put_x_label(html, 100 * ((double)i + 0.5) / (double)map->n_columns,
-                        digits_group((double)i, digits));
+                        digits_group((double)(map->numbers ? map->numbers[i] : i), digits));
     }
     fputs("<text class=\"name mid\" x=\"50%\" y=\"100%\" dy=\"29\">", html);
     page_text(html, map->x_name);

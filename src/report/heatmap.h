@@ -15,8 +15,9 @@ typedef struct heatmap {
     /* The load over the mean, NAN for an empty cell. */
     double (*value)(const void *context, size_t row, size_t column);
     const void *context;
-    const axis *x;       /* of the columns; NULL: they are numbered from 0 */
-    const double *edges; /* [n_columns] the ends of the columns on x, which begin at x->low */
+    const axis *x;         /* of the columns; NULL: they are numbered */
+    const size_t *numbers; /* [n_columns] of the columns, if x is NULL; NULL: from 0 in turn */
+    const double *edges;   /* [n_columns] the ends of the columns on x, which begin at x->low */
     const char *x_name, *y_name;  /* plain text */
     const char *const *row_names; /* [n_rows], plain text; NULL: numbers */
     /* Writes the text for hovering (HTML): of a cell, or of a row if column is n_columns. */

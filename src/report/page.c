@@ -100,6 +100,11 @@ void page_card_open(FILE *html, const char *title, const char *about)
 
 void page_card_close(FILE *html) { fputs("</section>\n", html); }
 
+void page_cell_open(FILE *html, const char *column)
+{
+    fprintf(html, "<td data-name=\"%s\">", column);
+}
+
 void page_fact(FILE *html, const char *name, const char *value, const char *more)
 {
     fprintf(html, "<div><dt>%s</dt><dd>%s<small>%s</small></dd></div>\n", name, value, more);

@@ -31,6 +31,9 @@ const char *page_shorten(const char *text, char *out, size_t size);
 void page_card_open(FILE *html, const char *title, const char *about);
 void page_card_close(FILE *html);
 
+/* Opens a cell. It has its column's name, plain text, which phones show because rows become lists there. */
+void page_cell_open(FILE *html, const char *column);
+
 /* Writes a headline number, within <dl class="facts">; the parts are HTML. */
 void page_fact(FILE *html, const char *name, const char *value, const char *more);
 

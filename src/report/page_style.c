@@ -90,6 +90,7 @@ const char page_style[] =
     ".bar{stroke:currentColor;stroke-width:7;stroke-linecap:round;opacity:.25}\n"
     ".bar.thin{stroke-width:2.5;opacity:.55}\n"
     ".bar,.single,.mean,.column{pointer-events:none}.column{fill:currentColor}\n"
+    ".column.s6{fill:var(--axis)}\n" /* its shade is all but that of the background */
     ".dot{fill:currentColor;stroke:var(--card);stroke-width:1.5;pointer-events:none}\n"
     ".single{fill:currentColor;opacity:.6}\n"
     ".mean{stroke:currentColor;stroke-width:3;stroke-linecap:round}\n"

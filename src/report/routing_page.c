@@ -65,13 +65,24 @@ static void put_facts(FILE *html, const routing_report *report)
     fputs("</dl>\n", html);
 }
 
-/* The last part of a path, without slashes at its end; in memory to free(). */
+/* Where the last part of a path begins, if the path is cut at `end`. */
+static size_t part_start(const char *path, size_t end)
+{
+    while (end > 0 && path[end - 1] != '/') end--;
+    return end;
+}
+
+/* The last part of a path, without slashes at its end, in memory to free(). Many runs have a folder of that
+ * name if it is "latest", "best" or "step-…", so the part before belongs to the name. */
 static char *last_part(const char *path)
 {
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/') end--;
-    size_t start = end;
-    while (start > 0 && path[start - 1] != '/') start--;
+    size_t start = part_start(path, end), size = end - start;
+    const char *part = path + start;
+    bool usual = (size == 6 && !strncmp(part, "latest", 6)) ||
+                 (size == 4 && !strncmp(part, "best", 4)) || !strncmp(part, "step-", 5);
+    if (usual && start > 1) start = part_start(path, start - 1);
     return strndup(path + start, end - start);
 }
 
@@ -355,7 +366,8 @@ static void put_firing(FILE *html, const routing_report *report, const routing_l
         "<h3>Which experts fire together</h3>\n<p class=\"about\">How often two experts are chosen"
         " by the same token, divided by how often they would be if tokens chose at random by load."
         " Experts that fire together are side by side, whatever their numbers, so a group of them is"
-        " a square on the diagonal.",
+        " a square on the diagonal. The table has the most telling pairs: of many tokens, and far"
+        " more often than by chance.",
         html);
     if (layer->n_unused) fputs(" Experts that were never chosen are left out.", html);
     fputs("</p>\n<div class=\"firing\">\n", html);
@@ -388,11 +400,12 @@ static void put_favourites(FILE *html, const routing_report *report, const routi
 static void put_experts(FILE *html, const routing_report *report, const routing_layer *layer)
 {
     double most = routing_load(report, &layer->experts[layer->by_load[0]]);
-    char digits[DIGITS];
+    char digits[DIGITS], gate[DIGITS];
     fputs(
         "<h3>What each expert likes</h3>\n<p class=\"about\">Tokens that an expert gets more often"
         " than its load would give, the most telling ones first. Next to each token: the share of"
-        " its occurrences that the expert got.</p>\n"
+        " its occurrences that the expert got. Mean gate: the mean gate value of the tokens that"
+        " chose the expert.</p>\n"
         "<table class=\"full stack experts marks\">\n<thead><tr><th>expert</th><th>chosen by</th>"
         "<th>load</th><th>mean gate</th><th>tokens</th></tr></thead><tbody>\n",
         html);
@@ -400,12 +413,13 @@ static void put_experts(FILE *html, const routing_report *report, const routing_
         const routing_expert *expert = &layer->experts[e];
         double load = routing_load(report, expert);
         fprintf(html,
-                "<tr><th scope=\"row\">%" PRId64 "</th><td data-name=\"chosen by\">%s tokens</td>"
+                "<tr><th scope=\"row\">%" PRId64 "</th><td data-name=\"chosen by\">%s token%s</td>"
                 "<td data-name=\"load\"><span><span class=\"load\"><i style=\"width:%.0f%%\"></i>"
-                "</span>%.2f %%</span></td><td data-name=\"mean gate\">%.3f</td>"
+                "</span>%.2f %%</span></td><td data-name=\"mean gate\">%s</td>"
                 "<td class=\"tokens\">",
-                e, digits_group((double)expert->count, digits), 100 * load / most, 100 * load,
-                routing_mean_weight(expert));
+                e, digits_group((double)expert->count, digits), expert->count == 1 ? "" : "s",
+                100 * load / most, 100 * load,
+                digits_fixed(expert->count ? routing_mean_weight(expert) : (double)NAN, 3, gate));
         put_favourites(html, report, expert);
         fputs("</td></tr>\n", html);
     }
@@ -439,7 +453,7 @@ static void put_layer(FILE *html, const routing_report *report, const routing_la
     if (layer->bias.values)
         fprintf(html, " Bias of the gate %.4f to %.4f, mean %.4f.", layer->bias.low,
                 layer->bias.high, layer->bias.mean);
-    fputs("</p>\n", html);
+    fputs(" The columns have the colours of the map; grey is near the mean.</p>\n", html);
     put_loads(html, report, layer);
     put_firing(html, report, layer);
     put_experts(html, report, layer);

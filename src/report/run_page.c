@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "formats/json_write.h"
@@ -100,24 +101,62 @@ typedef struct layer_routing {
     const json_node *shares; /* [kind][expert] */
     size_t n_experts;
     const char *const *kinds;
+    const size_t *experts; /* [n_experts] in the order of the columns */
 } layer_routing;
 
-static double routing_value(const void *context, size_t kind, size_t expert)
+static double routing_value(const void *context, size_t kind, size_t column)
 {
     const layer_routing *r = context;
-    return line_item(line_item_array(r->shares, kind), expert) * (double)r->n_experts;
+    return line_item(line_item_array(r->shares, kind), r->experts[column]) * (double)r->n_experts;
 }
 
-static void put_routing_title(FILE *html, const void *context, size_t kind, size_t expert)
+static void put_routing_title(FILE *html, const void *context, size_t kind, size_t column)
 {
     const layer_routing *r = context;
     char percent[DIGITS], times[DIGITS];
     page_text_cut(html, r->kinds[kind], 40);
-    if (expert == r->n_experts) return;
-    double ratio = routing_value(context, kind, expert);
-    fprintf(html, ", expert %zu: %s %% of the choices, %s × the mean", expert,
+    if (column == r->n_experts) return;
+    double ratio = routing_value(context, kind, column);
+    fprintf(html, ", expert %zu: %s %% of the choices, %s × the mean", r->experts[column],
             digits_fixed(100 * ratio / (double)r->n_experts, 1, percent),
             digits_fixed(ratio, 2, times));
+}
+
+typedef struct liked_expert {
+    size_t kind, expert; /* the kind that chooses it most */
+    double share;
+} liked_expert;
+
+static int by_kind(const void *one, const void *other)
+{
+    const liked_expert *a = one, *b = other;
+    if (a->kind != b->kind) return a->kind < b->kind ? -1 : 1;
+    if (a->share != b->share) return a->share > b->share ? -1 : 1;
+    return a->expert < b->expert ? -1 : 1;
+}
+
+/* Puts the experts that the same kind of text chooses most side by side, so that its row shows them together.
+ * Returns memory to free(), or NULL. */
+static size_t *order_by_kind(const json_node *shares, size_t n_kinds, size_t n_experts)
+{
+    liked_expert *liked = calloc(n_experts, sizeof *liked);
+    size_t *order = calloc(n_experts, sizeof *order);
+    for (size_t e = 0; liked && e < n_experts; e++) {
+        liked[e].expert = e;
+        for (size_t k = 0; k < n_kinds; k++) {
+            double share = line_item(line_item_array(shares, k), e);
+            if (!(share > liked[e].share)) continue; /* false for NAN */
+            liked[e].kind = k;
+            liked[e].share = share;
+        }
+    }
+    if (liked) qsort(liked, n_experts, sizeof *liked, by_kind);
+    for (size_t e = 0; liked && order && e < n_experts; e++) order[e] = liked[e].expert;
+    bool ok = liked != NULL;
+    free(liked);
+    if (ok) return order;
+    free(order);
+    return NULL;
 }
 
 /* Reads the names of a routing line, as many as the page has room for. */
@@ -141,16 +180,19 @@ static void put_routing_layers(FILE *html, const run_history *run, const json_no
         const json_node *shares = line_item_array(load, l);
         size_t n_experts = line_count(line_item_array(shares, 0));
         if (n_experts == 0 || n_experts > 4096) continue;
+        size_t *experts = order_by_kind(shares, n_kinds, n_experts);
+        if (!experts) return;
         char name[64];
         snprintf(name, sizeof name, "Routing by kind of text in layer %zu",
                  run_history_layer(run, l));
-        const layer_routing context = {shares, n_experts, kinds};
+        const layer_routing context = {shares, n_experts, kinds, experts};
         const heatmap map = {.name = name,
                              .n_rows = n_kinds,
                              .n_columns = n_experts,
                              .row_height = 18,
                              .value = routing_value,
                              .context = &context,
+                             .numbers = experts,
                              .x_name = "expert",
                              .y_name = "kind of text",
                              .row_names = kinds,
@@ -159,6 +201,7 @@ static void put_routing_layers(FILE *html, const run_history *run, const json_no
         put_layer_title(html, run, l);
         heatmap_put(html, &map);
         fputs("</figure>\n", html);
+        free(experts);
     }
 }
 
@@ -168,10 +211,12 @@ static void put_routing(FILE *html, const run_history *run)
     const json_node *load = line_array(run->routing, "load");
     size_t n_kinds = read_kinds(line_array(run->routing, "kinds"), kinds);
     if (n_kinds == 0 || line_count(load) == 0) return;
-    page_card_open(html, "Routing by kind of text",
-                   "Which experts each kind of held-out text goes to: an expert’s share of the"
-                   " kind’s choices, divided by an even share. Experts that have specialised in a"
-                   " kind stand out in its row.");
+    page_card_open(
+        html, "Routing by kind of text",
+        "Which experts each kind of held-out text goes to: an expert’s share of the"
+        " kind’s choices, divided by an even share. Experts that the same kind chooses"
+        " most are side by side, whatever their numbers: a long orange run in one row is a"
+        " kind with experts of its own.");
     heatmap_legend(html, "share over an even share", NULL);
     fputs("<div class=\"maps two\">\n", html);
     put_routing_layers(html, run, load, kinds, n_kinds);
@@ -181,22 +226,26 @@ static void put_routing(FILE *html, const run_history *run)
 
 static void put_kind_loss(FILE *html, const run_history *run)
 {
-    chart_line lines[RUN_MAX_KINDS];
-    char names[RUN_MAX_KINDS][100], digits[DIGITS], kind[44];
+    chart_line lines[RUN_MAX_KINDS], legend[RUN_MAX_KINDS];
+    char kinds[RUN_MAX_KINDS][44], names[RUN_MAX_KINDS][100], digits[DIGITS];
     if (run->n_kinds == 0) return;
     for (size_t k = 0; k < run->n_kinds; k++) {
         const series *s = &run->kind_loss[k];
         const char *last = digits_fixed(s->count ? s->points[s->count - 1].y : NAN, 3, digits);
-        snprintf(names[k], sizeof names[k], "%s %s", page_shorten(run->kinds[k], kind, sizeof kind),
-                 last);
-        lines[k] = (chart_line){names[k], page_tone(k), s->points, s->count, CHART_DOTS};
+        const char *kind = page_shorten(run->kinds[k], kinds[k], sizeof kinds[k]);
+        snprintf(names[k], sizeof names[k], "%s %s", kind, last);
+        lines[k] = (chart_line){kind, page_tone(k), s->points, s->count, CHART_DOTS};
+        legend[k] = lines[k];
+        legend[k].name = names[k];
     }
     chart c = chart_make("Held-out loss of each kind of text", "step", "nats per token");
     c.lines = lines;
     c.n_lines = run->n_kinds;
     c.x_low = 0;
     c.x_high = run->step;
-    page_card_open(html, "Held-out loss by kind of text", NULL);
+    c.no_legend = true;
+    page_card_open(html, "Held-out loss by kind of text", "Beside each kind: its last value.");
+    chart_legend(html, legend, run->n_kinds, NULL);
     chart_put(html, &c);
     page_card_close(html);
 }

@@ -160,6 +160,21 @@ static double loss_top(const series *loss, const series_point *smooth)
     return is_smoothed(loss) ? 1.02 * smooth[loss->count / 30].y : NAN;
 }
 
+/* What the text under the heading says of points that the chart does not show. */
+static const char *loss_about(const chart *c, const series *loss, const series_point *smooth)
+{
+    double top = chart_top(c);
+    bool single = false;
+    for (size_t i = 0; i < loss->count; i++) single |= loss->points[i].y > top;
+    if (loss->count > 0 && is_smoothed(loss) && smooth[0].y > top)
+        return "Mean negative log probability of the next token, without balance losses. The very"
+               " first steps are above the chart.";
+    if (single)
+        return "Mean negative log probability of the next token, without balance losses. Some"
+               " single steps are above the chart.";
+    return "Mean negative log probability of the next token, without balance losses.";
+}
+
 /* The name of the unsmoothed line: "as logged", or "means of …" if a point stands for several steps. */
 static const char *raw_name(const series *s, const char *what, char *out, size_t size)
 {
@@ -203,11 +218,7 @@ static void put_loss(FILE *html, const run_history *run, const series_point *smo
     c.y_top = loss_top(loss, smooth);
     c.marks = marks;
     c.n_marks = make_marks(run, marks);
-    page_card_open(html, "Loss",
-                   isnan(c.y_top)
-                       ? "Mean negative log probability of the next token, without balance losses."
-                       : "Mean negative log probability of the next token, without balance losses."
-                         " The very first steps are above the chart.");
+    page_card_open(html, "Loss", loss_about(&c, loss, smooth));
     chart_put(html, &c);
     page_card_close(html);
 }

@@ -100,7 +100,8 @@ static void tell_side(FILE *text, const study_claim *claim, bool is_first)
         fprintf(text, "%s %s", label, is_first ? "without its shared expert" : "as trained");
         break;
     case STUDY_MASKED:
-        fprintf(text, "%s rise of %s with masked experts", is_first ? "The" : "the", label);
+        fprintf(text, is_first ? "The rise in loss of %s with masked experts" : "that of %s",
+                label);
         break;
     }
 }
@@ -112,7 +113,7 @@ static void tell_sides(FILE *text, const study_claim *claim, const char *between
     tell_side(text, claim, false);
 }
 
-void study_tell_pair(FILE *text, const study_claim *claim) { tell_sides(text, claim, " to "); }
+void study_tell_pair(FILE *text, const study_claim *claim) { tell_sides(text, claim, " minus "); }
 
 /* How a difference that is settled, with an interval on one side of 0, compares with the paper. */
 static const char *beside_paper(const study_comparison *c)

@@ -63,7 +63,7 @@ typedef struct study_losses {
 int study_compare(const study_losses *seeds, size_t n_seeds,
                   study_comparison comparisons[N_CLAIMS]);
 
-/* Writes what is compared: "DeepSeekMoE to GShard, top-2". */
+/* Writes what is compared: "DeepSeekMoE minus GShard, top-2". */
 void study_tell_pair(FILE *text, const study_claim *claim);
 /* Writes the outcome as a sentence: "… is ahead of …, as in the paper". */
 void study_tell(FILE *text, const study_comparison *comparison);

@@ -49,6 +49,9 @@ describe("the pages of the command", { skip: DSMOE ? false : "needs DSMOE" }, ()
       dsmoe("inspect", "-m", at(name), "--routing", at("tale.txt"), "--html", at(`${name}.html`));
       pages[name] = at(`${name}.html`);
     }
+    writeFileSync(at("line.txt"), "one two three\n");
+    dsmoe("inspect", "-m", at("many"), "--routing", at("line.txt"), "--html", at("line.html"));
+    pages.line = at("line.html");
     for (const [name, end] of [["live", ""], ["report", '{"type":"end","step":120}\n']]) {
       mkdirSync(at(name));
       writeFileSync(at(`${name}/metrics.jsonl`), metricsOfRun() + end);
@@ -196,6 +199,30 @@ describe("the pages of the command", { skip: DSMOE ? false : "needs DSMOE" }, ()
     assert.match(told, /^token \d+: [\d,]+ of its [\d,]+ occurrences, .* times as often as by chance$/);
     const at = await page.$$eval("code", (nodes) => nodes.findIndex((node) => node.matches(".on")));
     assert.equal(await hover("code", at), told);
+  });
+
+  test("a short text: one token is not called tokens, and an expert without any has no gate value", async () => {
+    await open("line");
+    const cells = (name) => page.$$eval(`td[data-name="${name}"]`, (nodes) => nodes.map((node) => node.textContent));
+    const counts = await cells("chosen by"), gates = await cells("mean gate");
+    assert.ok(counts.includes("1 token") && counts.includes("0 tokens"));
+    await tabTo("canvas");
+    assert.match(await tip(), /: (1 token|[02-9] tokens) chose both,/);
+    counts.forEach((count, i) => assert.equal(gates[i] === "–", count === "0 tokens"));
+  });
+
+  test("columns near the mean stand out from the background", async () => {
+    await open("many", 1280, "dark");
+    const contrast = await page.$$eval(".column.s6", (columns) => {
+      const light = (colour) => {
+        const part = (v) => (v / 255 <= 0.04 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
+        const [r, g, b] = colour.match(/\d+/g).map(Number).map(part);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+      };
+      const card = getComputedStyle(columns[0].closest(".card")).backgroundColor;
+      return light(getComputedStyle(columns[0]).fill) / light(card);
+    });
+    assert.ok(contrast > 2, `contrast ${contrast}`);
   });
 
   // ---- experts -----------------------------------------------------------------------------------
