@@ -63,7 +63,7 @@ grep -q '"1": \[[0-9]' "$scratch/scored/expert_cfg.json" || complain "no experts
 echo '{"experts": {"1": [4]}}' >"$choice"
 # shellcheck disable=SC2086
 run 1 train $tune --train experts --experts "$choice" --out "$scratch/no"
-one_message "choice.json: layer 1: experts are the numbers 0 to 3"
+one_message "choice.json: layer 1: experts must be numbers from 0 to 3"
 # shellcheck disable=SC2086
 run 2 train $tune --experts "$choice" --out "$scratch/no"
 usage "--experts has no effect without --train experts"

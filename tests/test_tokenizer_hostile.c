@@ -168,7 +168,7 @@ static void test_merges(void **state)
         {"['x b']", "token \"x\""},
         {"['a x']", "token \"x\""},
         {"['b a']", "not in the vocab"},
-        {"['a b','a b']", "merges[1]: \"a b\" is there twice"},
+        {"['a b','a b']", "merges[1]: \"a b\" occurs twice"},
         {"[['a']]", "pair"},
         {"[['a','b','c']]", "pair"},
         {"[['a',1]]", "pair of strings"},

@@ -329,7 +329,7 @@ static int parse_tokens(const char *option, const char *text, int64_t values[MAX
     *n = cli_parse_list(text, 1, MAX_SIZE, values, MAX_CASES);
     if (*n >= 0) return CLI_OK;
     return cli_usage(command,
-                     "%s takes at most %d numbers from 1 to %d with commas between them, not '%s'",
+                     "%s takes at most %d numbers from 1 to %d separated by commas, not '%s'",
                      option, MAX_CASES, MAX_SIZE, text);
 }
 

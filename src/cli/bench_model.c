@@ -442,8 +442,9 @@ static int parse_sequences(bench_options *o, const char *list, dsmoe_dtype kv_ty
     if (!list) return CLI_OK;
     s->n_cases = cli_parse_list(list, 1, BENCH_MAX_SEQUENCES, s->n, BENCH_MAX_CASES);
     if (s->n_cases > 0) return CLI_OK;
-    return cli_usage(command, "--sequences '%s': up to %d numbers from 1 to %d, with commas", list,
-                     BENCH_MAX_CASES, BENCH_MAX_SEQUENCES);
+    return cli_usage(
+        command, "--sequences takes at most %d numbers from 1 to %d, separated by commas, not '%s'",
+        BENCH_MAX_CASES, BENCH_MAX_SEQUENCES, list);
 }
 
 static dsmoe_status run_sequences(bench_state *s, bench_result *r, dsmoe_error *error)

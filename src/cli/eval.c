@@ -233,7 +233,7 @@ static int choose_windows(evaluation *e, const dsmoe_config *config)
         return cli_usage("eval", "--stride %" PRId64 " must be below the context of %" PRId64,
                          options->stride, asked);
     if (e->text->n_tokens + (e->text->bos >= 0) < 2)
-        return cli_failure("eval", "%s: one token, and nothing before it to predict it from",
+        return cli_failure("eval", "%s: only one token, with nothing before it to predict it from",
                            cli_input_name(options->file));
     e->n_ctx = corpus_context("eval", e->text, config, options->n_ctx);
     e->stride = options->stride ? options->stride : e->n_ctx / 2;

@@ -304,7 +304,7 @@ static int count_routing(const inspection *it, const corpus *text, routing_repor
         .context = &bar};
     dsmoe_error error;
     if (counting.n_ctx < 1 + (text->bos >= 0))
-        return cli_usage("inspect", "a context (-c) of %" PRId64 " has no room beside BOS",
+        return cli_usage("inspect", "a context (-c) of %" PRId64 " leaves no room after BOS",
                          counting.n_ctx);
     cli_catch_interrupt();
     report->tokenizer = text->tokenizer;

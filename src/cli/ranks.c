@@ -169,7 +169,7 @@ static bool join(double patience, reason why)
     self.is_open = true;
     if (self.mpi.table.size == self.size) return true;
     snprintf(why, sizeof(reason),
-             "%d ranks were started, but Open MPI knows of %d: start them with the mpirun of the "
+             "%d ranks were started, but Open MPI sees %d: start them with the mpirun of the "
              "Open MPI that dsmoe was built with",
              self.size, self.mpi.table.size);
     return false;

@@ -196,8 +196,7 @@ static void say_what(const serve_options *o, server *s)
     if (server_is_open(s))
         cli_note(
             "serve",
-            "warning: anyone who can reach this machine can use the model; --api-key asks them "
-            "for a key");
+            "warning: anyone who can reach this machine can use the model; set a key with --api-key");
 }
 
 /* Only the address is printed to stdout, for programs; what to do with it, to stderr. */

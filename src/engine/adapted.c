@@ -40,7 +40,7 @@ dsmoe_status adapted_check(const dsmoe_model *model, const dsmoe_engine_options 
                            DSMOE_ADAPTERS_MAX, o->n_adapters);
     if (o->n_adapters > 0 && model->adapter)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "a model whose adapter is being trained takes no others");
+                           "a model whose adapter is being trained can use no other adapters");
     if (o->n_adapters > 0 && model->peers)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "adapters cannot be used where ranks share the experts");

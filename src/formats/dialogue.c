@@ -158,7 +158,7 @@ static dsmoe_status read_message(builder *b, const json_node *node, const messag
     STATUS_TRY(read_string(node, form->role, &role, error));
     STATUS_TRY(read_string(node, form->text, &text, error));
     if (!role.text || !text.text)
-        return status_fail(error, DSMOE_ERROR_FORMAT, "no \"%s\" in it",
+        return status_fail(error, DSMOE_ERROR_FORMAT, "it has no \"%s\"",
                            role.text ? form->text : form->role);
     STATUS_TRY(read_mask(node, &masked, error));
     for (size_t i = 0; i < sizeof form->names / sizeof *form->names && form->names[i].name; i++) {
@@ -387,9 +387,9 @@ static dsmoe_status find_form(const json_node *line, const struct form **found, 
     }
     if (*found) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_FORMAT,
-                       "none of \"text\", \"messages\", \"conversations\", \"prompt\" and "
+                       "it has none of \"text\", \"messages\", \"conversations\", \"prompt\" and "
                        "\"completion\", \"instruction\" and \"output\", \"chosen\" and "
-                       "\"rejected\" in it");
+                       "\"rejected\"");
 }
 
 dsmoe_status dialogue_read(const json_node *node, dialogue_line *line, dsmoe_error *error)

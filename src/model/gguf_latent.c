@@ -104,7 +104,8 @@ static dsmoe_status read_gate(const gguf_reader *r, dsmoe_config *c, dsmoe_error
     STATUS_TRY(gguf_reader_flag(r, ".expert_weights_norm", &c->norm_topk_prob, error));
     if (gating != GATING_SOFTMAX && gating != GATING_SIGMOID)
         return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "%s: %s is %" PRId64 "; only %d (softmax) and %d (sigmoid) work",
+                           "%s: %s is %" PRId64
+                           "; only %d (softmax) and %d (sigmoid) are supported",
                            gguf_path(r->file), gguf_reader_key(r, GATING_KEY).name, gating,
                            GATING_SOFTMAX, GATING_SIGMOID);
     if (c->routed_scaling_factor == 0) c->routed_scaling_factor = 1; /* 0 means no scaling */

@@ -169,7 +169,7 @@ static dsmoe_status check_folder(const char *folder, bool replace, dsmoe_error *
                            folder, *found.owner ? found.owner : found.config);
     if (*found.tokenizer && !replace)
         return status_fail(error, DSMOE_ERROR_IO,
-                           "%s: already holds %s; choose another folder, or ask for it to be "
+                           "%s: already holds '%s'; choose another folder, or ask for it to be "
                            "replaced",
                            folder, found.tokenizer);
     return DSMOE_OK;

@@ -223,7 +223,7 @@ static dsmoe_status resize(run *r, dsmoe_error *error)
     if (*r->settings.init && memcmp(sizes, &none, sizeof none))
         status =
             status_fail(error, DSMOE_ERROR_CONFIG,
-                        "%s: a model that is trained further has its own sizes", r->settings.init);
+                        "%s: the sizes of an existing model cannot be changed", r->settings.init);
     else
         status = dsmoe_config_resize(&r->config, sizes, error);
     if (status != DSMOE_OK) run_name_settings(r, keys, sizeof keys / sizeof *keys, error);
