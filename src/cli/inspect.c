@@ -35,7 +35,7 @@ static const char help[] =
     "\n"
     "With --routing:\n"
     "      --routing FILE  the text (\"-\": stdin)\n"
-    "      --ids           the file holds token ids between spaces; no tokenizer is needed, and\n"
+    "      --ids           the file holds token ids separated by spaces; no tokenizer is needed, and\n"
     "                      no BOS is put before a sequence\n"
     "      --layer N       list every expert of this layer\n"
     "      --html FILE     write a page with charts as well; it needs no other file\n"

@@ -333,7 +333,7 @@ static void print_choice(const ranks_view *v)
     cli_format_bytes(v->memory, memory);
     for (int i = 0; i < N_WAYS; i++)
         if (v->shown[i] && !fits(v, i))
-            printf("%s does not fit: a rank takes %s, a machine has %s\n", ways[i],
+            printf("--parallel %s does not fit: a rank takes %s, but a machine has %s\n", ways[i],
                    cli_format_bytes((double)v->scale[i].most_memory, needed), memory);
     if (best < 0) {
         puts("with more ranks, a smaller batch or --recompute, a rank takes less");
