@@ -56,7 +56,7 @@ typedef struct eval_numbers {
 eval_numbers eval_compute(const eval_result *result);
 
 /* Runs all windows through a model and fills in the result. On failure the message is printed and the
- * exit code returned, otherwise CLI_OK, also after Ctrl-C. */
+ * exit code returned, otherwise CLI_OK, even after Ctrl-C. */
 int eval_run(evaluation *e, const dsmoe_model *model, const char *label);
 
 /* Prints the beginning of the JSON: the members that do not depend on the results. */

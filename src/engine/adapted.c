@@ -6,7 +6,7 @@
 #include "adapt/adapter.h"
 #include "model/model.h"
 
-/* Two kinds of tensors cannot be adapted here. Products of lm_head have other rows than the pass, and
+/* Two kinds of tensors cannot be adapted here. Products of lm_head do not have the rows of the pass, and
  * kv_b_proj of latent attention is multiplied into the queries. */
 static dsmoe_status check_item(const dsmoe_adapter *a, const adapter_item *item, dsmoe_error *error)
 {

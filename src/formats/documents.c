@@ -256,7 +256,7 @@ static bool leads_back(const char *link)
 }
 
 /* A file or folder that was reached before is read only once. If it must be held out, that is an error,
- * since it may be learnt from. */
+ * since it may be learned from. */
 static dsmoe_status pass_over(finder *f, const char *path, size_t size, dsmoe_error *error)
 {
     leave_out(f, path, size, DSMOE_LEFT_OUT_TWICE);

@@ -126,8 +126,8 @@ typedef struct cache_kernels {
  * depend on rows after those that it sees either, if these are finite and have weight 0. */
 enum {
     LATENT_KEYS = 64,    /* the most rows of a panel */
-    LATENT_QUERIES = 16, /* queries of a group; the last group is filled up with zeros */
-    LATENT_COLUMNS = 32, /* the width is filled up to a multiple of this */
+    LATENT_QUERIES = 16, /* queries of a group; the last group is padded with zeros */
+    LATENT_COLUMNS = 32, /* the width is padded to a multiple of this */
 };
 
 /* Floats for n packed queries of `width` numbers, or for half as many rows of a panel. */

@@ -119,7 +119,7 @@ static dsmoe_status read_gate(const gguf_reader *r, dsmoe_config *c, dsmoe_error
     return DSMOE_OK;
 }
 
-/* With a softmax there must be no bias: it would choose other experts than V2 does. */
+/* With a softmax there must be no bias: it would choose different experts from V2. */
 static dsmoe_status check_no_bias(const gguf_reader *r, const dsmoe_config *c, dsmoe_error *error)
 {
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {

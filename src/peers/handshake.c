@@ -37,7 +37,7 @@ static double call_function(int function, double x)
     }
 }
 
-/* Libraries differ in the last bit of one result in some hundreds, so many results are hashed. The
+/* Libraries differ in the last bit of one result in a few hundred, so a large number is hashed. The
  * arguments are in (0, 1) and exact, because they are divided by powers of two. */
 static uint64_t hash_function(int function)
 {

@@ -156,7 +156,7 @@ static bool look_at_name(void *context, const char *name)
     return true;
 }
 
-/* A model is useless with another tokenizer than its own, so that one must not be replaced. */
+/* A model is useless with a tokenizer other than its own, so that one must not be replaced. */
 static dsmoe_status check_folder(const char *folder, bool replace, dsmoe_error *error)
 {
     found_names found = {0};
