@@ -15,7 +15,7 @@ fail() {
 
 limit=60 # seconds. Nothing here takes long unless it hangs.
 
-# Works with any number of processors and for any user, also root.
+# Works with any number of processors and for any user, including root.
 run() { # number of ranks, command and its arguments
     n=$1
     shift
