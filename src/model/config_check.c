@@ -127,8 +127,9 @@ static dsmoe_status check_token_id(const char *key, int64_t id, const dsmoe_conf
 {
     if (id >= -1 && id < config->vocab_size) return DSMOE_OK; /* -1: none */
     return status_fail(error, DSMOE_ERROR_CONFIG,
-                       "%s is %" PRId64 ", which is not a token id below vocab_size %" PRId64, key,
-                       id, config->vocab_size);
+                       "%s is %" PRId64
+                       ", which is not a token id below the vocab_size of %" PRId64,
+                       key, id, config->vocab_size);
 }
 
 /* The sizes that a model needs if it has dense layers, or MoE layers. What passes here and in the
