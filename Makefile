@@ -1,4 +1,4 @@
-# A thin front of CMake: the few words a person types. Everything real is in CMakeLists.txt.
+# A thin wrapper around CMake, for the few commands that people type. The build itself is in CMakeLists.txt.
 BUILD     ?= build
 SANITIZE  ?= build-sanitize
 TSAN      ?= build-tsan

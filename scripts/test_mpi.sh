@@ -15,7 +15,7 @@ fail() {
 
 limit=60 # seconds. Nothing here takes long unless it hangs.
 
-# Works with any number of processors and for any user, also root.
+# Works with any number of processors and for any user, including root.
 run() { # number of ranks, command and its arguments
     n=$1
     shift
@@ -202,7 +202,7 @@ refused() { # expected message, mpirun options for the first rank or "", shell c
 }
 if ! "$build/dsmoe" --version | grep -q scalar; then
     # shellcheck disable=SC2086
-    refused "rank 1 on .* uses .* kernels, rank 0 on .* uses scalar" "-x DSMOE_KERNELS=scalar" "" $shape
+    refused "rank 1 on .* uses .* kernels, but rank 0 on .* uses scalar" "-x DSMOE_KERNELS=scalar" "" $shape
 fi
 # shellcheck disable=SC2086
 refused "^dsmoe train: rank 1 on .* memory" "" "ulimit -v 500000;" $shape --hidden 512 --moe 512 --layers 6 --routed 16 -t 1

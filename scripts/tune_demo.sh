@@ -1,6 +1,6 @@
 #!/bin/sh
 # tune_demo.sh DSMOE [DIR] - the model of `dsmoe demo` learns an eighth kind of text in three ways: by training the whole
-# model, only the experts that the text uses, or low-rank additions. A table shows what it learnt, what it forgot of the
+# model, only the experts that the text uses, or low-rank additions. A table shows what it learned, what it forgot of the
 # other seven kinds, and the time and memory. This takes a few minutes on two cores; nothing is downloaded.
 set -eu
 dsmoe=$(realpath "$1")
@@ -29,7 +29,7 @@ awk 'BEGIN {
     }
 }'
 
-# Unseen text of the seven kinds, in the form in which the model learnt them: token ids, each text after BOS.
+# Unseen text of the seven kinds, in the form in which the model learned them: token ids, each text after BOS.
 for kind in other/corpus/*; do head -n 60 "$kind/examples.jsonl"; done >others.jsonl
 "$dsmoe" tokenize -m demo --jsonl -f others.jsonl 2>/dev/null | tr -c '0-9\n' ' ' >others.ids
 

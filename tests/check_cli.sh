@@ -70,7 +70,7 @@ one_message num_experts_per_tok
 
 # several machines: the numbers for divided data and divided experts, and a recommendation
 run 0 plan --preset 16b --ranks 16 --network 10 --batch 4 --seq 512 --gflops 500 --memory 64
-shows "16.4B parameters" "16 ranks" data experts "rows of experts" "data does not fit" "take --parallel experts"
+shows "16.4B parameters" "16 ranks" data experts "rows of experts" "data does not fit" "use --parallel experts"
 silent
 run 0 plan --preset 16b --ranks 16 --network 10 --batch 4 --seq 512 --gflops 500 --memory 64 --json
 is_json
@@ -81,7 +81,7 @@ is_json
 shows '"parallel": "data"' '"choice": "data"' '"memory": 1e+10}'
 ! grep -q '"parallel": "experts"' "$out" || complain "experts were not asked for"
 run 0 plan --config "$config" --layers 2 --ranks 300 --network 100 --gflops 100 --recompute --imbalance 1.5 --memory 1
-shows "300 ranks" "does not fit" "take less"
+shows "300 ranks" "does not fit" "takes less"
 run 0 plan --preset tiny --layers 1 --routed 0 --ranks 2 --network 1 --gflops 1
 ! grep -q experts "$out" || complain "a dense model has experts"
 # without a given speed, one layer is trained here to measure it

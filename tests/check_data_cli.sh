@@ -50,7 +50,7 @@ done
 # ---- --show-data
 # shellcheck disable=SC2086
 run 0 train $small --out "$scratch/no" --show-data 2 --quiet
-shows "sequence 1 of 2: " "---- 2 ----" "Assistant:[[ " "tokens to be learnt"
+shows "sequence 1 of 2: " "---- 2 ----" "Assistant:[[ " "tokens to be learned"
 [ ! -e "$scratch/no" ] || complain "showing the data made a folder"
 # shellcheck disable=SC2086
 run 0 train $small --out "$scratch/no" --show-data 1 --quiet --train-on all

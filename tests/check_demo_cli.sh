@@ -56,7 +56,7 @@ cmp -s "$demo/latest/model.safetensors" "$scratch/first" || complain "another mo
 mkdir "$scratch/mine"
 echo mine >"$scratch/mine/settings.json"
 run 1 demo --out "$scratch/mine" --steps 3
-one_message "already holds settings.json"
+one_message "already holds 'settings.json'"
 [ ! -s "$out" ] || complain "output before it refuses"
 [ -s "$scratch/mine/settings.json" ] || complain "somebody's file is gone"
 run 1 demo --out "$scratch/none/demo" --steps 3

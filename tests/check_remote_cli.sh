@@ -70,7 +70,7 @@ run 0 generate --url "$small" -f "$input" $letters --temp 0 -n 20 --quiet
 cp "$out" "$scratch/there"
 same
 run 0 generate --url "$small" -n -1 --ignore-eos -p "hello"
-says "room for a text is full"
+says "the server's context is full"
 printf '\377\376' >"$input"
 run 1 generate --url "$small" -f "$input"
 one_message "not UTF-8"
@@ -228,7 +228,7 @@ while [ $i -lt 12 ]; do
 done >"$scratch/many"
 chat "$(cat "$scratch/many")
 /save $scratch/long.json" --ignore-eos
-says "room for a text is full: the oldest 2 messages are forgotten"
+says "the server's context is full: the oldest 2 messages are forgotten"
 grep -q '"question number 12"' "$scratch/long.json" || complain "the newest question is lost"
 if grep -q '"question number 1"' "$scratch/long.json"; then complain "the oldest question is still there"; fi
 i=0

@@ -166,7 +166,7 @@ one_message "cannot open the path given by --config"
 # ---- runs that end before the last step: time is up, or the held-out loss does not improve
 # shellcheck disable=SC2086
 run 0 train $small --out "$scratch/timed" --steps 1000000 --time-limit 0.5s --report-every 1000000 -t 1
-shows "of 1000000, as the time is up, saved as" "resume: dsmoe train --resume $scratch/timed"
+shows "of 1000000, because the time is up, saved as" "resume: dsmoe train --resume $scratch/timed"
 for wrong in 0 2x "" 1h1h; do
     # shellcheck disable=SC2086
     run 2 train $small --out "$scratch/no" --time-limit "$wrong"

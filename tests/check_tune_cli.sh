@@ -56,14 +56,14 @@ run 0 train $tune --train experts --experts "$choice" --out "$scratch/experts"
 shows "6 steps" "dsmoe merge $base"
 cmp -s "$choice" "$scratch/experts/expert_cfg.json" || complain "the run trains other experts"
 run 0 merge "$base" "$scratch/experts" "$scratch/experts.gguf"
-[ "$(text -m "$scratch/experts.gguf")" != "$before" ] || complain "the experts have learnt nothing"
+[ "$(text -m "$scratch/experts.gguf")" != "$before" ] || complain "the experts have learned nothing"
 # shellcheck disable=SC2086
 run 0 train $tune --train experts --expert-score token --expert-share 0.5 --out "$scratch/scored" --stop-after 2
 grep -q '"1": \[[0-9]' "$scratch/scored/expert_cfg.json" || complain "no experts are chosen"
 echo '{"experts": {"1": [4]}}' >"$choice"
 # shellcheck disable=SC2086
 run 1 train $tune --train experts --experts "$choice" --out "$scratch/no"
-one_message "choice.json: layer 1: experts are the numbers 0 to 3"
+one_message "choice.json: layer 1: experts must be numbers from 0 to 3"
 # shellcheck disable=SC2086
 run 2 train $tune --experts "$choice" --out "$scratch/no"
 usage "--experts has no effect without --train experts"
@@ -80,7 +80,7 @@ shows "stopped after step 3 of 6" "dsmoe train --resume $scratch/half"
 run 0 train --resume "$scratch/half" --quiet -t 2
 same adapter_model.safetensors lora half
 same training.safetensors lora half
-[ "$(text -m "$base" --lora "$scratch/lora")" != "$before" ] || complain "the additions have learnt nothing"
+[ "$(text -m "$base" --lora "$scratch/lora")" != "$before" ] || complain "the additions have learned nothing"
 [ "$(text -m "$base" --lora "$scratch/lora:0")" = "$before" ] || complain "a scale of 0 changes the text"
 # shellcheck disable=SC2086
 run 0 train $tune --train lora --rank 4 --out "$scratch/moved" --stop-after 3

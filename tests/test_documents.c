@@ -620,8 +620,8 @@ static void test_broken_lines(void **state)
         {"{\"messages\":null}", "\"messages\" is null"},
         {"{\"messages\":{\"role\":\"user\"}}", "\"messages\" must be a list, not an object"},
         {"{\"messages\":[1]}", "message 1 of \"messages\": must be an object, not an integer"},
-        {"{\"messages\":[{\"content\":\"a\"}]}", "message 1 of \"messages\": no \"role\" in it"},
-        {"{\"messages\":[{\"role\":\"user\",\"content\":null}]}", "no \"content\" in it"},
+        {"{\"messages\":[{\"content\":\"a\"}]}", "message 1 of \"messages\": it has no \"role\""},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":null}]}", "it has no \"content\""},
         {"{\"messages\":[{\"role\":\"user\",\"content\":[]}]}", "\"content\" must be a string"},
         {"{\"messages\":[{\"role\":7,\"content\":\"\"}]}", "\"role\" must be a string"},
         {"{\"messages\":[{\"role\":\"tool\",\"content\":\"a\"}]}",
@@ -632,7 +632,7 @@ static void test_broken_lines(void **state)
         {"{\"conversations\":[{\"from\":\"human\",\"value\":\"a\"},{\"from\":\"observation\","
          "\"value\":\"b\"}]}",
          "message 2 of \"conversations\": \"from\" is \"observation\", not system, human or gpt"},
-        {"{\"conversations\":[{\"role\":\"user\",\"content\":\"a\"}]}", "no \"from\" in it"},
+        {"{\"conversations\":[{\"role\":\"user\",\"content\":\"a\"}]}", "it has no \"from\""},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         char lines[512];

@@ -389,7 +389,7 @@ static void test_split_mismatch(void **state)
         {{ONE, 0, 3, 4, "beta", 0}, ONE, ONE, "'split.tensors.count' is 4"},
         {{TWO, 1, 3, 2, "alpha", 0}, ONE, TWO, "'split.tensors.count' is 2"},
         {{TWO, 1, 3, 3, NULL, 0}, ONE, ONE, "but the 3 files have 2 tensors"},
-        {{THREE, 2, 3, 3, "alpha", 0}, ONE, "", "'alpha' is there twice, also in"},
+        {{THREE, 2, 3, 3, "alpha", 0}, ONE, "", "'alpha' occurs twice, also in"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         write_good_parts();

@@ -254,7 +254,7 @@ static void test_keys(void **state)
         const char *says;
     } cases[] = {
         {"", 0, "metadata key 1 at offset 42 has no name"},
-        {"twice", 5, "key 'twice' is there twice"},
+        {"twice", 5, "key 'twice' occurs twice"},
         {"a\0b", 3, "metadata key 1 at offset 42 is not plain UTF-8"},
         {"a\nb", 3, "metadata key 1 at offset 42 is not plain UTF-8"},
         {"\x7f", 1, "metadata key 1 at offset 42 is not plain UTF-8"},
@@ -351,7 +351,7 @@ static void test_names(void **state)
     put_tensor(&image, "same", 1, DIMS(8), 0, 64);
     put_padding(&image, 32);
     put_data(&image, 96, 0);
-    assert_refused(image, "tensor 'same' is there twice");
+    assert_refused(image, "tensor 'same' occurs twice");
 }
 
 static void test_shapes(void **state)

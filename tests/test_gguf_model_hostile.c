@@ -83,7 +83,7 @@ static void test_bad_values(void **state)
         {{"deepseek.rope.dimension_count", MADE_U32, 7, NULL},
          "deepseek.rope.dimension_count is 7"},
         {{"deepseek.attention.key_length", MADE_U32, 192, NULL},
-         "deepseek.attention.key_length is 192; only 14 works"},
+         "deepseek.attention.key_length is 192; only 14 is supported"},
         {{"deepseek.attention.value_length", MADE_U32, 1, NULL}, "value_length"},
         {{"deepseek.expert_weights_scale", MADE_F32, 2.5, NULL}, "expert_weights_scale is 2.5"},
         {{"deepseek.expert_weights_scale", MADE_F32, NAN, NULL}, "expert_weights_scale is nan"},

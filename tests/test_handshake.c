@@ -141,24 +141,25 @@ static void change_settings(int rank, handshake_card *card)
 static void test_misfits(void **state)
 {
     (void)state;
-    must_end(2, change_version,
-             "rank 1 on machine1 has dsmoe 0.9.1, rank 0 on machine0 has 0.9.0-rc1: install the "
-             "same version on all machines");
+    must_end(
+        2, change_version,
+        "rank 1 on machine1 has dsmoe 0.9.1, but rank 0 on machine0 has 0.9.0-rc1: install the "
+        "same version on all machines");
     must_end(3, change_layout,
-             "rank 2 on machine2 is a big-endian, 64-bit, arithmetic 0 machine, rank 0 on machine0 "
-             "is little-endian, 64-bit, arithmetic 0: they cannot work together");
+             "rank 2 on machine2 is a big-endian, 64-bit, arithmetic 0 machine, but rank 0 on "
+             "machine0 is little-endian, 64-bit, arithmetic 0: they cannot work together");
     must_end(3, change_kernels,
-             "rank 1 on machine1 uses avx512 kernels, rank 0 on machine0 uses avx2: set "
+             "rank 1 on machine1 uses avx512 kernels, but rank 0 on machine0 uses avx2: set "
              "DSMOE_KERNELS=avx2 for all (mpirun -x DSMOE_KERNELS=avx2 …)");
     must_end(4, change_kernels_of_the_last,
-             "rank 3 on machine3 uses scalar kernels, rank 0 on machine0 uses avx2: set "
+             "rank 3 on machine3 uses scalar kernels, but rank 0 on machine0 uses avx2: set "
              "DSMOE_KERNELS=scalar for all (mpirun -x DSMOE_KERNELS=scalar …)");
     must_end(2, change_math,
              "the math library of rank 1 on machine1 (glibc 2.31) rounds differently from that of "
              "rank 0 on machine0 (glibc 2.30), in exp, pow: use machines with the same C library "
              "and the same kind of processor");
     must_end(4, change_settings,
-             "rank 2 on machine2 has other settings (0000000000000abc) than rank 0 on machine0 "
+             "rank 2 on machine2 has different settings (0000000000000abc) from rank 0 on machine0 "
              "(0000000000001234): start all ranks with the same command line");
 }
 
@@ -170,7 +171,7 @@ static void test_foreign_card(void **state)
     memset(host, 'x', sizeof host);
     version[sizeof version - 1] = host[sizeof host - 1] = '\0';
     snprintf(expected, sizeof expected,
-             "rank 1 on %s has dsmoe %s, rank 0 on machine0 has " DSMOE_VERSION
+             "rank 1 on %s has dsmoe %s, but rank 0 on machine0 has " DSMOE_VERSION
              ": install the same version on all machines",
              host, version);
     must_end(2, change_all, expected);

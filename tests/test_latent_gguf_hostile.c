@@ -74,17 +74,17 @@ static void test_bad_values(void **state)
     } cases[] = {
         {"v2_lite",
          {"deepseek2.attention.head_count_kv", MADE_U32, 4, NULL},
-         "deepseek2.attention.head_count_kv is 4; only 1 works"},
+         "deepseek2.attention.head_count_kv is 4; only 1 is supported"},
         {"v2_lite",
          {"deepseek2.attention.key_length_mla", MADE_U32, 8, NULL},
          "deepseek2.attention.key_length_mla 8 is not more than deepseek2.rope.dimension_count 8"},
         {"v2_lite", {"deepseek2.attention.key_length_mla", MADE_ABSENT, 0, NULL}, "key_length_mla"},
         {"v2_lite",
          {"deepseek2.attention.key_length", MADE_U32, 24, NULL},
-         "deepseek2.attention.key_length is 24; only 32 works"},
+         "deepseek2.attention.key_length is 24; only 32 is supported"},
         {"v2_lite",
          {"deepseek2.attention.value_length", MADE_U32, 12, NULL},
-         "deepseek2.attention.value_length is 12; only 24 works"},
+         "deepseek2.attention.value_length is 12; only 24 is supported"},
         {"v2_lite",
          {"deepseek2.rope.dimension_count", MADE_U32, 7, NULL},
          "deepseek2.rope.dimension_count 7 is odd"},
@@ -126,10 +126,10 @@ static void test_bad_values(void **state)
          "deepseek2.rope.scaling.yarn_beta_fast is -1"},
         {"v2_lite",
          {"deepseek2.rope.scaling.yarn_ext_factor", MADE_F32, 0, NULL},
-         "deepseek2.rope.scaling.yarn_ext_factor is 0; only 1 works"},
+         "deepseek2.rope.scaling.yarn_ext_factor is 0; only 1 is supported"},
         {"v2_lite",
          {"deepseek2.attention.temperature_scale", MADE_F32, 0.1, NULL},
-         "deepseek2.attention.temperature_scale is 0.1; only 0 works"},
+         "deepseek2.attention.temperature_scale is 0.1; only 0 is supported"},
         {"v2_lite",
          {"deepseek2.nextn_predict_layers", MADE_U32, 3, NULL},
          "deepseek2.nextn_predict_layers is 3 of 3 layers"},
@@ -153,7 +153,7 @@ static void test_bad_values(void **state)
                      cases[i].message);
     }
     check_key("v2_lite", true, (made_key){"deepseek2.attention.head_count_kv", MADE_U32, 1, NULL},
-              DSMOE_ERROR_CONFIG, "deepseek2.attention.head_count_kv is 1; only 4 works");
+              DSMOE_ERROR_CONFIG, "deepseek2.attention.head_count_kv is 1; only 4 is supported");
 }
 
 static void test_missing_keys(void **state)

@@ -333,7 +333,7 @@ static void test_folder_in_use(void **state)
     assert_int_equal(mkdir(run, 0777), 0);
     touch(tiny_path(run, "tokenizer.json"), "mine");
     touch(tiny_path(run, "notes.txt"), "mine");
-    must_fail(&s, (dsmoe_run_options){0}, DSMOE_ERROR_IO, "used: already holds tokenizer.json");
+    must_fail(&s, (dsmoe_run_options){0}, DSMOE_ERROR_IO, "used: already holds 'tokenizer.json'");
     /* Files left by an interrupted start do no harm. */
     touch(tiny_path(run, ".preparing"), "");
     touch(tiny_path(run, "tokenizer_config.json"), "rubbish");

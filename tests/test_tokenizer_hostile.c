@@ -168,7 +168,7 @@ static void test_merges(void **state)
         {"['x b']", "token \"x\""},
         {"['a x']", "token \"x\""},
         {"['b a']", "not in the vocab"},
-        {"['a b','a b']", "merges[1]: \"a b\" is there twice"},
+        {"['a b','a b']", "merges[1]: \"a b\" occurs twice"},
         {"[['a']]", "pair"},
         {"[['a','b','c']]", "pair"},
         {"[['a',1]]", "pair of strings"},
@@ -244,7 +244,7 @@ static void test_added_tokens(void **state)
         {"{'id':0,'content':'x'}", "id 0"},                               /* already used */
         {"{'id':9,'content':'ab'}", "but id 2 in the vocabulary"},        /* two ids */
         {"{'id':9,'content':'x'},{'id':9,'content':'y'}", "id 9"},        /* one id for two */
-        {"{'id':9,'content':'x'},{'id':10,'content':'x'}", "there twice"} /* two ids for one */
+        {"{'id':9,'content':'x'},{'id':10,'content':'x'}", "occurs twice"} /* two ids for one */
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         char *json;

@@ -40,7 +40,7 @@ DSMOE_API dsmoe_status dsmoe_convert(const char *from, const char *to,
 /* Writes a freshly initialised model directly as a .gguf file of any type (NULL: f32). `tokenizer` (may be
  * NULL) is a path as for dsmoe_tokenizer_open. In float types the numbers are those of dsmoe_model_init. In
  * block types, searching for good scales would take most of an hour for a large model. Blocks are drawn
- * instead from a stock of some thousand that were quantised once: they are as random, have the same
+ * instead from a stock of several thousand that were quantised once: they are as random, have the same
  * deviation, and are the same for the same seed. */
 DSMOE_API dsmoe_status dsmoe_model_init_gguf(const char *path, const dsmoe_config *config,
                                              const char *tokenizer, uint64_t seed,

@@ -78,7 +78,7 @@ DSMOE_API dsmoe_status dsmoe_tokenizer_train(const dsmoe_tokenizer_train_options
  * Held-out text is a stream of its own, so no sequence mixes it with training text.
  *
  * Conversations are not joined into a stream. Whole conversations are packed into sequences, best fit; each
- * is learnt with its own attention and positions, and the rest of a sequence is padding. Texts in the same
+ * is learned with its own attention and positions, and the rest of a sequence is padding. Texts in the same
  * data are packed with them, in parts if they are longer than a sequence. Each held-out conversation has a
  * sequence of its own. */
 typedef struct dsmoe_dataset dsmoe_dataset;
@@ -120,7 +120,7 @@ typedef struct dsmoe_dataset_info {
     int64_t n_train, n_held_out;            /* sequences */
     int64_t n_tokens_held_out;              /* part of n_tokens */
     int64_t sequence_length;
-    uint64_t hash;    /* of all tokens and how they are cut: other data have another hash */
+    uint64_t hash;    /* of all tokens and how they are cut: different data have a different hash */
     bool cache_built; /* by this call; false: it was found */
     int n_kinds;      /* kinds of text: the entries of the given folders, or the given files */
     /* If there are conversations: */
@@ -129,10 +129,10 @@ typedef struct dsmoe_dataset_info {
      * first what was chosen, then what was rejected. */
     bool has_pairs;
     int64_t n_conversations; /* in the training sequences, parts of texts included */
-    /* Tokens of the training sequences, without padding; and those of them that are to be learnt. */
+    /* Tokens of the training sequences, without padding; and those of them that are to be learned. */
     int64_t n_packed_tokens, n_targets;
     int64_t n_cut, n_dropped; /* conversations too long for a sequence */
-    int64_t n_unanswered;     /* conversations left out because nothing in them is to be learnt */
+    int64_t n_unanswered;     /* conversations left out because nothing in them is to be learned */
 } dsmoe_dataset_info;
 DSMOE_API dsmoe_dataset_info dsmoe_dataset_get_info(const dsmoe_dataset *dataset);
 /* What was found at the paths; valid until the dataset is freed. */

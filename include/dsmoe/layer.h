@@ -98,7 +98,7 @@ DSMOE_API size_t dsmoe_layer_saved_size(const dsmoe_layer *layer, int64_t n_toke
 /* y = MoE(x) for x, y [n_tokens, hidden_size]; n_tokens may be 0. The residual of the paper's formula (+ u)
  * is NOT added: the caller adds it, as in the public model. y must not overlap x. The routing of a token has
  * the same bits alone and in a batch. Its output may differ in the last digits (about 1e-7 of its size),
- * because an expert adds up few rows in another order than many. */
+ * because an expert adds up few rows in a different order from many. */
 DSMOE_API dsmoe_status dsmoe_layer_forward(const dsmoe_layer *layer, const float *x,
                                            int64_t n_tokens, float *y,
                                            const dsmoe_workspace *workspace, dsmoe_error *error);

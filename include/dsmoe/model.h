@@ -96,7 +96,7 @@ DSMOE_API const float *dsmoe_model_gate_bias(const dsmoe_model *model, int64_t l
 /* The paper's probes of what experts know, for a model that was trained without them. */
 typedef struct dsmoe_probe {
     double mask_top;             /* share of the routed experts, rounded to a whole number: a token
-                                    may not use so many of its highest-scoring ones, and takes the
+                                    may not use that many of its highest-scoring ones, and takes the
                                     best of the others; 0: none */
     bool replace_shared;         /* no shared experts; one more routed expert for each of them */
     int64_t num_experts_per_tok; /* before replace_shared; 0: unchanged */

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* A file that is going to be written. The rules: it is none of the inputs, under whatever name. If the file
+/* A file that is going to be written. The rules: it is none of the inputs, under any name. If the file
  * exists (or PATH.partial, if the writer uses that name on the way), it must be empty, or of the same kind
  * and `replace` set. Its folder must exist and be writable. Functions that write for a long time check this
  * first, and so should a program. */

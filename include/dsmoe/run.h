@@ -22,7 +22,7 @@ typedef struct dsmoe_run_settings {
     char out[DSMOE_PATH];
     char bad_bytes[16];         /* "replace", "keep", "skip" (dsmoe_bad_bytes) */
     char chat_form[32];         /* chat form; "": the model's own */
-    char train_on[16];          /* what of conversations is learnt: "answers", "all" */
+    char train_on[16];          /* the part of conversations to learn: "answers", "all" */
     char too_long[16];          /* long conversations: "cut", "drop" */
     bool unpacked;              /* each conversation has a sequence of its own */
     double dpo_beta;            /* for preferences: see dsmoe_batch */
@@ -43,7 +43,7 @@ typedef struct dsmoe_run_settings {
     double bias_speed; /* for topk_method noaux_tc; 0: the bias stays as it is */
     double init_std;   /* -1: the configuration's initializer_range */
     bool recompute;
-    char train[16]; /* what of `init` is trained: "all", "experts" or "lora" (dsmoe_train_what) */
+    char train[16]; /* the part of `init` that is trained: "all", "experts", "lora" */
     int64_t rank;   /* of low-rank additions; this and the next: see dsmoe_tuning */
     double alpha;
     bool rslora;

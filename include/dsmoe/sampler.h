@@ -18,8 +18,8 @@ extern "C" {
  *   4. At temperature 0 the token with the highest score is taken, and the next steps are skipped.
  *   5. top_k, then top_p, then min_p each drop tokens, by their probabilities at temperature 1.
  *   6. One of the tokens left is drawn at the temperature.
- * Of equal scores the lower id comes first. A token whose logit is -INFINITY is never taken; a caller can ban
- * a token for one step this way. A NaN or +INFINITY anywhere is an error, and so are logits that leave no
+ * Among equal scores, the lower id comes first. A token whose logit is -INFINITY is never taken; a caller can
+ * ban a token for one step this way. A NaN or +INFINITY anywhere is an error, and so are logits that leave no
  * token. */
 enum { DSMOE_LOGIT_BIAS_BAN = -100, DSMOE_LOGIT_BIAS_MAX = 1024 };
 typedef struct dsmoe_logit_bias {

@@ -1,4 +1,4 @@
-/* dsmoe/text.h - text and tokens: the tokenizer, text that can be shown already, chat forms. */
+/* dsmoe/text.h - text and tokens: the tokenizer, how much of a text can already be shown, chat forms. */
 #ifndef DSMOE_TEXT_H
 #define DSMOE_TEXT_H
 
@@ -72,7 +72,7 @@ DSMOE_API dsmoe_status dsmoe_chat_form_find(const dsmoe_tokenizer *tokenizer, co
                                             const dsmoe_chat_form **form, dsmoe_error *error);
 DSMOE_API const char *dsmoe_chat_form_name(const dsmoe_chat_form *form);
 /* The form that the chat template of a folder (chat_template.jinja or tokenizer_config.json) is recognised
- * as, for example the one that an adapter has learnt conversations in. NULL: there is no template, or it is
+ * as, for example the one that an adapter has learned conversations in. NULL: there is no template, or it is
  * not known. */
 DSMOE_API const dsmoe_chat_form *dsmoe_chat_form_recorded(const char *folder);
 /* What begins every answer but is not part of the message: " " or "". */

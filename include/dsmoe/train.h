@@ -1,4 +1,4 @@
-/* dsmoe/train.h - training: the schedule, what of a model is trained, and the trainer. */
+/* dsmoe/train.h - training: the schedule, which part of a model is trained, and the trainer. */
 #ifndef DSMOE_TRAIN_H
 #define DSMOE_TRAIN_H
 

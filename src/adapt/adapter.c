@@ -196,7 +196,7 @@ static dsmoe_status check_item(const dsmoe_adapter *a, const adapter_item *item,
 
 /* ---- the table --------------------------------------------------------------------------------- */
 
-/* Takes memory for n numbers. As long as there is none, counts them and returns NULL. */
+/* Takes memory for n numbers. Until memory is allocated, only counts them and returns NULL. */
 static void *take(dsmoe_adapter *a, dsmoe_dtype type, int64_t n)
 {
     void *at = a->memory ? (char *)a->memory + a->memory_used : NULL;

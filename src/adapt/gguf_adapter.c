@@ -260,7 +260,7 @@ static dsmoe_status list_targets(writing *w, dsmoe_error *error)
         if (a->slots[i].item >= 0 && strstr(a->slots[i].name, ".kv_b_proj."))
             return status_fail(
                 error, DSMOE_ERROR_ARGUMENT,
-                "%s: it adapts %s, which GGUF files have in two halves; use dsmoe merge "
+                "%s: it adapts %s, which GGUF files split into two tensors; use dsmoe merge "
                 "to make a model of the base and the adapter",
                 a->path, a->slots[i].name);
         list_target(w, &a->slots[i]);

@@ -67,7 +67,7 @@ uint64_t hash_old_end(const hash_old_state *h)
     uint64_t lanes[HASH_OLD_LANES], hash = mix(h->length + LANE_OFFSET);
     memcpy(lanes, h->lanes, sizeof lanes);
     size_t waiting = h->length % HASH_OLD_BLOCK;
-    if (waiting > 0) { /* filled up with zeros; the length tells them from zeros of the input */
+    if (waiting > 0) { /* padded with zeros; the length tells them from zeros of the input */
         unsigned char block[HASH_OLD_BLOCK] = {0};
         memcpy(block, h->block, waiting);
         take_blocks(lanes, block, 1);

@@ -29,7 +29,7 @@ enum {
 };
 
 /* A door is a single word, so that a worker can only enter the job that it saw. It has the job's number
- * (turn), how many workers the job wants, and how many are inside. */
+ * (turn), how many workers the job needs, and how many are inside. */
 enum { TURN_SHIFT = 32, WANTED_SHIFT = 16, FIELD = 0x7fff };
 static const uint64_t closed_bit = 1u << 15; /* no more workers may enter */
 

@@ -25,7 +25,7 @@ static const char help[] =
     "      --k N                num_experts_per_tok (6)\n"
     "      --tokens LIST        inference cases (1,16,64,512,2048; \"\" for none)\n"
     "      --train-tokens LIST  training cases, forward and backward (512,2048)\n"
-    "      --seconds X          how long to try each case; the best round counts (10)\n"
+    "      --seconds X          how long to measure each case; the best round counts (10)\n"
     "  -t, --threads N          threads (all processors)\n"
     "      --json               print one JSON object\n"
     "  -h, --help               this text\n"
@@ -329,7 +329,7 @@ static int parse_tokens(const char *option, const char *text, int64_t values[MAX
     *n = cli_parse_list(text, 1, MAX_SIZE, values, MAX_CASES);
     if (*n >= 0) return CLI_OK;
     return cli_usage(command,
-                     "%s takes at most %d numbers from 1 to %d with commas between them, not '%s'",
+                     "%s takes at most %d numbers from 1 to %d, separated by commas, not '%s'",
                      option, MAX_CASES, MAX_SIZE, text);
 }
 

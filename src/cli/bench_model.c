@@ -34,7 +34,7 @@ static const char help[] =
     "  -t, --threads N     threads (all processors)\n"
     "      --kv-type TYPE  keys and values of the context as f32, f16 or q8_0 (f16)\n"
     "      --no-repack     keep no copies of quantised weights in the kernels' order\n" LORA_HELP
-    "      --same-bits     with float weights too, a text gets the same bits whatever others run\n"
+    "      --same-bits     the same bits whatever else runs, for float weights too\n"
     "      --sequences LIST  then decode these numbers of sequences together, such as\n"
     "                      1,2,4,8,16,32,64: random prompts of 32 tokens, then 32 random tokens\n"
     "      --seconds X     how long to measure (20, and at least three rounds)\n"
@@ -46,7 +46,7 @@ static const char help[] =
     "uses, of the embedding one row) and the keys and values of all tokens before it.\n"
     "A prompt is limited by multiply-adds. Its FLOPs are 2 for each weight that a token is\n"
     "multiplied with (projections, dense layers, router, chosen and shared experts), the head\n"
-    "for the last token only, and 4·hidden_size a layer (with latent attention 2·heads times the\n"
+    "for the last token only, and 4·hidden_size per layer (with latent attention 2·heads times the\n"
     "widths of a key and a value) for each pair of tokens of which one sees the other.\n"
     "Peak memory is that of a prompt and decoding, mapped weights included. Sequences that\n"
     "are decoded together read an expert once, however many of them chose it: their share of\n"
@@ -442,8 +442,9 @@ static int parse_sequences(bench_options *o, const char *list, dsmoe_dtype kv_ty
     if (!list) return CLI_OK;
     s->n_cases = cli_parse_list(list, 1, BENCH_MAX_SEQUENCES, s->n, BENCH_MAX_CASES);
     if (s->n_cases > 0) return CLI_OK;
-    return cli_usage(command, "--sequences '%s': up to %d numbers from 1 to %d, with commas", list,
-                     BENCH_MAX_CASES, BENCH_MAX_SEQUENCES);
+    return cli_usage(
+        command, "--sequences takes at most %d numbers from 1 to %d, separated by commas, not '%s'",
+        BENCH_MAX_CASES, BENCH_MAX_SEQUENCES, list);
 }
 
 static dsmoe_status run_sequences(bench_state *s, bench_result *r, dsmoe_error *error)

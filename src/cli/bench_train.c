@@ -38,7 +38,7 @@ static const char help[] =
     "      --vocab-size N         vocab_size (8192; --vocab is the same)\n"
     "\n"
     "FLOPs of a step are 6 for each token and weight that it is multiplied with (projections,\n"
-    "router, chosen and shared experts, head) and 6·hidden_size a layer (with latent attention\n"
+    "router, chosen and shared experts, head) and 6·hidden_size per layer (with latent attention\n"
     "3·heads times the widths of a key and a value) for each token and each one it sees, which is\n"
     "half of the square; what is computed twice counts once.\n"
     "\n"

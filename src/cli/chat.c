@@ -20,7 +20,7 @@ static const char help[] =
     "  /reset      forget the conversation\n"
     "  /save FILE  write it as JSON messages; /save --force FILE replaces a conversation\n"
     "  /load FILE  continue a conversation that was saved\n"
-    "  /help       all of these\n"
+    "  /help       list all commands\n"
     "\n"
     "options:\n"
     "  -m, --model PATH         the model: its folder, a .gguf file, or a training run, of which the\n"

@@ -50,9 +50,9 @@ void cli_note(const char *command, const char *format, ...) __attribute__((forma
 int cli_error(const char *command, const char *about, const dsmoe_error *error);
 
 /* The part of --help for commands with conversations. */
-#define CLI_CHAT_FORM_HELP                                                                             \
-    "      --chat-form NAME     the form of conversations: deepseek, deepseek-v3, deepseek-v3-0324,\n" \
-    "                           moonlight, chatml, alpaca or none (default: what the model's\n"        \
+#define CLI_CHAT_FORM_HELP                                                                         \
+    "      --chat-form NAME     the chat form: deepseek, deepseek-v3, deepseek-v3-0324,\n"         \
+    "                           moonlight, chatml, alpaca or none (default: what the model's\n"    \
     "                           chat_template is recognised as; deepseek if it has none)\n"
 
 /* The message of a command that needs a model, if -m is missing. */

@@ -35,7 +35,7 @@ token_text corpus_text(const corpus *text);
 int64_t corpus_window(const corpus *text, int64_t start, int32_t *buffer, int64_t n_tokens);
 
 /* The most positions that a window may have: n_ctx, or max_position_embeddings if n_ctx is 0, but no more
- * than the text needs. Prints a warning if the model was not made for so many. */
+ * than the text needs. Prints a warning if the model was made for fewer. */
 int64_t corpus_context(const char *command, const corpus *text, const dsmoe_config *config,
                        int64_t n_ctx);
 

@@ -26,22 +26,23 @@ static const char help[] =
     "  -f, --file FILE    the text (\"-\": stdin)\n"
     "  -c, --ctx-size N   tokens of a window (default: what the model was made for)\n"
     "      --stride N     tokens by which the window moves (default: half of the context)\n"
-    "      --ids          the file holds token ids between spaces; no tokenizer is needed, and\n"
+    "      --ids          the file holds token ids separated by spaces; no tokenizer is needed, and\n"
     "                     no BOS is put before a window\n"
     "      --kv-type TYPE keys and values of the context as f32, f16 or q8_0 (default: f32)\n" LORA_HELP
     "  -t, --threads N    threads to use (default: all processors)\n"
     "      --json         print one JSON object\n"
     "  -h, --help         this text\n"
     "\n"
-    "the paper's probes, which ask what the experts of a model know:\n"
+    "the paper's probes, which test what the experts of a model know:\n"
     "      --mask-top X       no token may use this share (0 to below 1) of its highest-scoring\n"
     "                         routed experts; it takes the best of the others\n"
     "      --mask-before-softmax\n"
     "                         the scores of the others add up to 1 (default: they stay as they are)\n"
     "      --replace-shared   no shared experts, and one more routed expert for each of them\n"
     "      --experts N        routed experts of a token\n"
-    "      --probes           one table of all: no probe, 1/16 to 4/16 masked, the shared experts\n"
-    "                         replaced, and every smaller number of experts (at most seven)\n"
+    "      --probes           run all of them and print one table: no probe, 1/16 to 4/16 masked, the\n"
+    "                         shared experts replaced, and every smaller number of experts (at\n"
+    "                         most seven)\n"
     "\n"
     "against another model, such as the one with more bits that this one was made from:\n"
     "      --against MODEL    both run over the text in pieces (-c, default: 512 tokens) that do not\n"
@@ -50,7 +51,7 @@ static const char help[] =
     "                         the same token likeliest\n"
     "\n"
     "questions with known answers (docs/tasks.md): JSON lines with \"prompt\" (or \"question\") and\n"
-    "either \"choices\" and \"answer\", the number of the right one, or \"answer\", a text to write:\n"
+    "either \"choices\" and \"answer\" (the number of the right one), or only \"answer\" (the text):\n"
     "      --tasks FILE       may be given several times. The likeliest choice counts: by all of its\n"
     "                         tokens (acc), by character (acc_norm) and by token (acc_token);\n"
     "                         a written text counts if it is the answer (exact_match)\n"
@@ -143,7 +144,7 @@ static int choose_windows(evaluation *e, const dsmoe_config *config)
         return cli_usage("eval", "--stride %" PRId64 " must be below the context of %" PRId64,
                          options->stride, asked);
     if (e->text->n_tokens + (e->text->bos >= 0) < 2)
-        return cli_failure("eval", "%s: one token, and nothing before it to predict it from",
+        return cli_failure("eval", "%s: only one token, with nothing before it to predict it from",
                            cli_input_name(options->file));
     e->n_ctx = corpus_context("eval", e->text, config, options->n_ctx);
     e->stride = options->stride ? options->stride : e->n_ctx / 2;

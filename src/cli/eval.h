@@ -37,7 +37,7 @@ typedef struct evaluation {
 } evaluation;
 
 /* Runs all windows through a model and fills in the result. On failure the message is printed and the
- * exit code returned, otherwise CLI_OK, also after Ctrl-C. */
+ * exit code returned, otherwise CLI_OK, even after Ctrl-C. */
 int eval_run(evaluation *e, const dsmoe_model *model, const char *label);
 
 /* Prints the beginning of the JSON: the members that do not depend on the results. */

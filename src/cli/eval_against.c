@@ -33,7 +33,7 @@ static int make_pieces(against *a)
     if (a->options->n_ctx == 0 && config->max_position_embeddings < asked)
         asked = config->max_position_embeddings;
     if (asked < 2 || text->n_tokens + n_bos < 2)
-        return cli_failure("eval", "%s: one token, and nothing before it to predict it from",
+        return cli_failure("eval", "%s: only one token, with nothing before it to predict it from",
                            cli_input_name(a->options->file));
     a->n_ctx = corpus_context("eval", text, config, asked);
     int64_t step = a->n_ctx - n_bos, n_pieces = (text->n_tokens + step - 1) / step;

@@ -48,7 +48,7 @@ static void print_answer(void *context, const dsmoe_task_result *r)
     puts("}");
 }
 
-/* CLI_OK, also after Ctrl-C, or an exit code. */
+/* CLI_OK, even after Ctrl-C, or an exit code. */
 static int ask(quiz *q)
 {
     dsmoe_error error;

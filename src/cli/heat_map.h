@@ -1,4 +1,4 @@
-/* heat_map.h - loads of experts as cells of a map on the terminal: blocks of colour, or shades. */
+/* heat_map.h - loads of experts as cells of a map on the terminal: squares of colour, or shades. */
 #ifndef DSMOE_CLI_HEAT_MAP_H
 #define DSMOE_CLI_HEAT_MAP_H
 

@@ -57,5 +57,6 @@ int cli_read_file(const char *command, const char *path, char **text, size_t *le
     if (problem == 0) return CLI_OK;
     free(*text);
     *text = NULL;
-    return cli_failure(command, "%s: %s", cli_input_name(path), strerror(problem));
+    return cli_failure(command, "%s: cannot %s: %s", cli_input_name(path), fd < 0 ? "open" : "read",
+                       strerror(problem));
 }

@@ -35,7 +35,7 @@ static const char help[] =
     "\n"
     "With --routing:\n"
     "      --routing FILE  the text (\"-\": stdin)\n"
-    "      --ids           the file holds token ids between spaces; no tokenizer is needed, and\n"
+    "      --ids           the file holds token ids separated by spaces; no tokenizer is needed, and\n"
     "                      no BOS is put before a sequence\n"
     "      --layer N       list every expert of this layer\n"
     "      --html FILE     write a page with charts as well; it needs no other file\n"
@@ -304,7 +304,7 @@ static int count_routing(const inspection *it, const corpus *text, routing_repor
         .context = &bar};
     dsmoe_error error;
     if (counting.n_ctx < 1 + (text->bos >= 0))
-        return cli_usage("inspect", "a context (-c) of %" PRId64 " has no room beside BOS",
+        return cli_usage("inspect", "a context (-c) of %" PRId64 " leaves no room after BOS",
                          counting.n_ctx);
     cli_catch_interrupt();
     report->tokenizer = text->tokenizer;

@@ -16,7 +16,7 @@ typedef struct lora_list {
 
 #define LORA_HELP                                                                                  \
     "      --lora FILE[:SCALE]  a LoRA adapter: a PEFT folder, a GGUF adapter or a training run\n" \
-    "                           of one; may be given several times (scale: 1)\n"
+    "                           that made one; may be given several times (scale: 1)\n"
 
 /* The row of the option table; `list` must not move. */
 option_row lora_row(lora_list *list);

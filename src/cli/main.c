@@ -1,4 +1,4 @@
-/* main.c - the command `dsmoe`: finds the sub-command and hands over. */
+/* main.c - the command `dsmoe`: finds the subcommand and calls it. */
 #include "cli/cli.h"
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@ typedef struct command {
     const char *name;
     const char *summary;
     int (*run)(int argc, char **argv);
-    const char *parts[MAX_PARTS]; /* its own sub-commands, NULL after the last */
+    const char *parts[MAX_PARTS]; /* its own subcommands, NULL after the last */
 } command;
 
 static const command commands[] = {

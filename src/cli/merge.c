@@ -15,7 +15,7 @@ static const char help[] =
     "double precision. Or it is a folder with only changed tensors, as training of some experts\n"
     "leaves it, or a run that made one: these replace the base's. OUT is a file if its name ends with\n"
     ".gguf, otherwise a folder that is new or empty. Configuration and tokenizer are the base's,\n"
-    "except for the form of conversations that ADAPTER has learnt.\n"
+    "except for the chat form, if ADAPTER was trained on conversations in another one.\n"
     "\n"
     "      --scale X      multiplies the adapter's additions (1)\n"
     "      --type TYPE    f32, f16, bf16, or into a .gguf file a type of dsmoe quantize (default: as\n"

@@ -298,7 +298,8 @@ static int check_rule(const char *command, const option_rule *rule, const option
                                rule->other,
                                other_given ? "" : ", and the settings already have the second");
     if (is_set(other)) return -1;
-    if (is_number) return cli_usage(command, "%s has no effect: %s is 0", rule->name, rule->other);
+    if (is_number && other->min <= 0)
+        return cli_usage(command, "%s has no effect: %s is 0", rule->name, rule->other);
     return cli_usage(command, "%s has no effect without %s", rule->name, rule->other);
 }
 

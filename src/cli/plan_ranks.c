@@ -99,7 +99,8 @@ static int predict(ranks_view *v)
     if (status == DSMOE_OK && v->is_measured) {
         status = measure(v, &error);
         if (status == DSMOE_ERROR_MEMORY)
-            return cli_failure("plan", "one layer cannot be measured here: %s; or give --gflops",
+            return cli_failure("plan",
+                               "one layer cannot be measured here: %s; give --gflops instead",
                                error.message);
     }
     for (int i = 0; i < N_WAYS && status == DSMOE_OK; i++) {
@@ -332,18 +333,18 @@ static void print_choice(const ranks_view *v)
     cli_format_bytes(v->memory, memory);
     for (int i = 0; i < N_WAYS; i++)
         if (v->shown[i] && !fits(v, i))
-            printf("%s does not fit: a rank takes %s, a machine has %s\n", ways[i],
+            printf("--parallel %s does not fit: a rank takes %s, but a machine has %s\n", ways[i],
                    cli_format_bytes((double)v->scale[i].most_memory, needed), memory);
     if (best < 0) {
-        puts("more ranks, a smaller batch or --recompute take less");
+        puts("with more ranks, a smaller batch or --recompute, a rank takes less");
         return;
     }
     const dsmoe_scale *other = &v->scale[1 - best];
     if (v->shown[0] && v->shown[1] && fits(v, 1 - best))
-        printf("take --parallel %s: %.2f times as fast as %s\n", ways[best],
+        printf("use --parallel %s: %.2f times as fast as %s\n", ways[best],
                other->step / v->scale[best].step, ways[1 - best]);
     else
-        printf("take --parallel %s: it fits\n", ways[best]);
+        printf("use --parallel %s: it fits\n", ways[best]);
     puts(causes[binding(v, best)].text);
 }
 

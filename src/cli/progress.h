@@ -14,8 +14,8 @@ typedef struct progress {
 } progress;
 
 progress progress_start(const char *label, const char *unit);
-/* For work that cannot say how far it is: shows a line if n_bytes are so many that it takes seconds. Call
- * progress_finish here as well. */
+/* For work that cannot say how far it is: shows a line if n_bytes is large enough for it to take seconds.
+ * Call progress_finish here as well. */
 progress progress_wait(const char *label, size_t n_bytes);
 /* Redraws at most ten times a second. */
 void progress_update(progress *p, double done, double total);

@@ -59,7 +59,7 @@ int command_quantize(int argc, char **argv)
     if (names_check_type("quantize", options.type) != CLI_OK) return CLI_USAGE;
     if (options.imatrix && strchr(options.type, 'f')) /* f32, f16 and bf16 */
         return cli_usage("quantize",
-                         "--imatrix has no effect on --type %s: only on q8_0 and the like",
+                         "--imatrix has no effect on --type %s: only on block types such as q8_0",
                          options.type);
     if (!conversion_to_gguf(paths[1]))
         return cli_usage("quantize", "%s: the name of a quantised model ends with .gguf", paths[1]);

@@ -75,8 +75,8 @@ bool ranks_follows(void) { return self.rank > 0; }
 int ranks_threads(void) { return self.n_threads; }
 
 /* mpirun ends all ranks a second or two after the first one fails. If a rank fails alone, it first waits so
- * that rank 0, which may fail too, can say why. Before it speaks itself it waits longer. False if a signal
- * came meanwhile: this rank is being ended. */
+ * that rank 0, which may fail too, can say why. It waits longer before it prints its own message. False if a
+ * signal came meanwhile: this rank is being ended. */
 static bool let_rank_0_speak(int ms)
 {
     ms += 250 * (self.rank % 50); /* the first one to speak ends the others before they do */
@@ -169,7 +169,7 @@ static bool join(double patience, reason why)
     self.is_open = true;
     if (self.mpi.table.size == self.size) return true;
     snprintf(why, sizeof(reason),
-             "%d ranks were started, but Open MPI knows of %d: start them with the mpirun of the "
+             "%d ranks were started, but Open MPI sees %d: start them with the mpirun of the "
              "Open MPI that dsmoe was built with",
              self.size, self.mpi.table.size);
     return false;

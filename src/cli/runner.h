@@ -57,9 +57,9 @@ typedef struct runner_options {
     "      --stop TEXT          end the text before this one; may be given several times\n"           \
     "\n"                                                                                              \
     "a server instead of a model (dsmoe serve, or any other with OpenAI's interface):\n"              \
-    "      --url URL            the server's address; the server decides what is not given\n"         \
-    "      --api-key KEY        the key that it asks for (better in the variable DSMOE_API_KEY:\n"    \
-    "                           others on this machine can read options)\n"                           \
+    "      --url URL            the server's address; options not given are up to the server\n"       \
+    "      --api-key KEY        the key, if the server needs one (better in the variable\n"           \
+    "                           DSMOE_API_KEY: others on this machine can read options)\n"            \
     "      --unix PATH          the server listens on this Unix socket; needs no --url\n"             \
     "      --cacert FILE        trust the certificates of this PEM file, and no others\n"             \
     "  -h, --help               this text\n"

@@ -23,7 +23,7 @@ static const char help[] =
     "\n"
     "Serves a model: a page to talk to it and to watch its experts, OpenAI's interface under /v1,\n"
     "and llama.cpp's own. All running texts share every pass through the model. Ctrl-C or SIGTERM\n"
-    "lets running answers finish; a second one stops immediately.\n"
+    "lets running answers finish; a second one stops the server immediately.\n"
     "\n"
     "  -m, --model PATH         the model: its folder, a .gguf file, or a training run, of which the\n"
     "                           latest checkpoint is used\n"
@@ -36,10 +36,10 @@ static const char help[] =
     "  -b, --batch-size N       tokens that go through the model together (512)\n"
     "  -t, --threads N          threads (all processors)\n"
     "      --kv-type TYPE       keys and values of the context as f32, f16 or q8_0 (f16)\n"
-    "      --same-bits          float models too give the same answer whatever others run: slower\n"
+    "      --same-bits          the same answers whatever else runs, for float models too (slower)\n"
     "      --no-repack          keep no copies of quantised weights in the kernels' order: slower,\n"
     "                           but processes that run the same file share its memory\n" LORA_HELP
-    "      --queue N            requests that may wait; more are asked to come back later (128)\n"
+    "      --queue N            requests that may wait; any more get status 429 (128)\n"
     "      --timeout TIME       longest time for a request, including its wait (10m)\n"
     "      --drain TIME         how long running answers may take to finish after SIGTERM (30)\n"
     "      --log FILE           write a line of JSON for each request (\"-\": to stdout)\n"
@@ -48,9 +48,9 @@ static const char help[] =
     "      --api-key KEY        serve only clients that send this key; may be given several times\n"
     "      --api-key-file FILE  the same for the keys of a file, one on each line\n"
     "      --cert FILE          TLS with this certificate (PEM)\n"
-    "      --key FILE           and this private key\n"
+    "      --key FILE           the private key of --cert\n"
     "      --allow-host NAME    another name under which browsers may reach the server\n"
-    "      --cors-origin URL    a page elsewhere that may use the server (\"*\": any)\n"
+    "      --cors-origin URL    the origin of another page that may use the server (\"*\": any)\n"
     "  -h, --help               this text\n"
     "\n"
     "example:\n"
@@ -196,8 +196,7 @@ static void say_what(const serve_options *o, server *s)
     if (server_is_open(s))
         cli_note(
             "serve",
-            "warning: anyone who can reach this machine can use the model; --api-key asks them "
-            "for a key");
+            "warning: anyone who can reach this machine can use the model; set a key with --api-key");
 }
 
 /* Only the address is printed to stdout, for programs; what to do with it, to stderr. */

@@ -95,7 +95,7 @@ int suggest_part(const char *command, const char *word, const char *const *parts
 {
     char list[96], hint[SUGGESTION];
     suggest_list(parts, n_parts, list, sizeof list);
-    if (!word) return cli_usage(command, "a word is missing: dsmoe %s %s", command, list);
+    if (!word) return cli_usage(command, "a subcommand is missing: dsmoe %s %s", command, list);
     return cli_usage(command, "there is no 'dsmoe %s %s', only %s%s", command, word, list,
                      suggest_text(word, parts, n_parts, hint));
 }

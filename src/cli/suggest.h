@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 /* The name that is nearest to `word`: a few letters wrong, missing, extra or swapped, or only its
- * beginning. NULL if none is near. Of equally near names the first. */
+ * beginning. NULL if none is near. If several are equally near, the first of them. */
 const char *suggest_name(const char *word, const char *const *names, int n_names);
 
 /* The same as the end of a message, "; did you mean train?", or "" if none is near. */
@@ -21,7 +21,7 @@ const char *suggest_list(const char *const *names, int n_names, char *out, size_
 int suggest_choice(const char *command, const char *option, const char *value,
                    const char *const *names, int n_names);
 
-/* Refuses a word that should be a sub-command; NULL: it is missing. Returns CLI_USAGE. */
+/* Refuses a word that should be a subcommand; NULL: it is missing. Returns CLI_USAGE. */
 int suggest_part(const char *command, const char *word, const char *const *parts, int n_parts);
 
 #endif

@@ -36,8 +36,8 @@ static const char tokenize_help[] =
 static const char detokenize_help[] =
     "usage: dsmoe detokenize -m PATH [-p IDS | -f FILE] [options]\n"
     "\n"
-    "Prints the text of token ids, which blanks, newlines or commas separate, byte by byte with\n"
-    "nothing added. A BOS that 'dsmoe tokenize' puts before a text is left out.\n"
+    "Prints the text of token ids, byte by byte with nothing added. The ids are separated by blanks,\n"
+    "newlines or commas. A BOS that 'dsmoe tokenize' puts before a text is left out.\n"
     "\n"
     "  -m, --model PATH   a folder with a tokenizer.json, that file itself, or a .gguf file\n"
     "  -p, --prompt IDS   the ids\n"

@@ -155,7 +155,7 @@ static void print_stop(const char *folder, const dsmoe_run_result *r, int64_t n_
     snprintf(settings, sizeof settings, "%s/settings.json", folder);
     if (r->step > 0)
         printf("stopped after step %" PRId64 " of %" PRId64 "%s, saved as %s\n", r->step, n_steps,
-               r->end == DSMOE_RUN_OUT_OF_TIME ? ", as the time is up" : "", r->checkpoint);
+               r->end == DSMOE_RUN_OUT_OF_TIME ? ", because the time is up" : "", r->checkpoint);
     else
         printf("stopped before the first step\n");
     if (access(settings, F_OK) == 0) {

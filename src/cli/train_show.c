@@ -72,7 +72,7 @@ static void print_head(const dsmoe_run_sequence *q)
         n += q->batch->positions[i] == 0;
     }
     printf("sequence %" PRId64 " of %" PRId64 ": %" PRId64 " of %" PRId64 " places used by %" PRId64
-           " %s, %" PRId64 " tokens to be learnt\n",
+           " %s, %" PRId64 " tokens to be learned\n",
            q->number, q->total, n_tokens, q->length, n, n == 1 ? "text" : "texts", n_targets);
 }
 

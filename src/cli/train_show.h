@@ -4,8 +4,8 @@
 
 #include "dsmoe.h"
 
-/* Prints a sequence to stdout, conversation by conversation. What is learnt is coloured on a terminal that
- * wants colour; otherwise it is between [[ and ]]. */
+/* Prints a sequence to stdout, conversation by conversation. What is learned is coloured on a terminal with
+ * colour; otherwise it is between [[ and ]]. */
 void train_show_sequence(const dsmoe_run_sequence *sequence);
 
 #endif

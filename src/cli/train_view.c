@@ -139,7 +139,7 @@ static void show_model(const dsmoe_run_event *e)
     fprintf(stderr, ", %" PRId64 " token ids\n", c->vocab_size);
 }
 
-/* Says how many conversations share the sequences, and how much of them is learnt. */
+/* Says how many conversations share the sequences, and how much of them is learned. */
 static void show_packing(const dsmoe_dataset_info *d)
 {
     char conversations[TABLE_CELL], targets[TABLE_CELL];

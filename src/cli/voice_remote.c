@@ -202,7 +202,7 @@ int voice_open_remote(const voice_order *order, voice **v)
     if (!s) return cli_failure(order->command, "not enough memory");
     s->base = (voice){.kind = &kind,
                       .command = order->command,
-                      .context = "the server's room for a text",
+                      .context = "the server's context",
                       .context_hint = "",
                       .is_greedy = o->temp == 0,
                       .may_recover = true};

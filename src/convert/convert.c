@@ -164,7 +164,7 @@ static dsmoe_status take_gguf(conversion *c, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* If the change was trained on conversations in another form than the base's, the result has that form. */
+/* If the change was trained on conversations in a form other than the base's, the result has that form. */
 static dsmoe_status take_form(conversion *c, dsmoe_error *error)
 {
     const dsmoe_chat_form *learnt = dsmoe_chat_form_recorded(c->change), *has = NULL;

@@ -1,6 +1,6 @@
 /* gguf_export.c - writes a GGUF file tensor by tensor. The experts of a layer become one tensor, the rows of
  * q and k change places (see gguf_names.h), kv_b_proj becomes two tensors, and a tied head is written as a
- * tensor of its own, as other readers expect. This project's readers find dsmoe.tie_word_embeddings. */
+ * separate tensor, as other readers expect. This project's readers find dsmoe.tie_word_embeddings. */
 #include "convert/gguf_export.h"
 
 #include <stdlib.h>
@@ -199,8 +199,8 @@ static dsmoe_status write_bytes(void *to, const void *bytes, size_t size, dsmoe_
     return gguf_writer_write(to, bytes, size, error);
 }
 
-/* Whether importances are expected: not of the embedding, which is looked up, not multiplied with. A tied head is
- * a tensor of its own in a GGUF file. */
+/* Whether importances are expected: not of the embedding, which is looked up, not multiplied with. A tied
+ * head is a separate tensor in a GGUF file. */
 static bool is_weighed(const target *t)
 {
     return dtype_is_block(t->type) && strcmp(t->name, "token_embd.weight");

@@ -207,7 +207,7 @@ static int64_t row_in_source(const source *s, const source_tensor *t, int64_t ro
     return as_gguf ? gguf_source_row(head_dim, row) : gguf_target_row(head_dim, row);
 }
 
-/* In a bias of q or k the numbers change places. */
+/* In a bias of q or k the numbers are reordered. */
 static void vector_row(const source *s, const source_tensor *t, bool as_gguf, float *out)
 {
     for (int64_t i = 0; i < t->n_in; i++) out[i] = t->vector[row_in_source(s, t, i, as_gguf)];

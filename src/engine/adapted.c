@@ -6,7 +6,7 @@
 #include "adapt/adapter.h"
 #include "model/model.h"
 
-/* Two kinds of tensors cannot be adapted here. Products of lm_head have other rows than the pass, and
+/* Two kinds of tensors cannot be adapted here. Products of lm_head do not have the rows of the pass, and
  * kv_b_proj of latent attention is multiplied into the queries. */
 static dsmoe_status check_item(const dsmoe_adapter *a, const adapter_item *item, dsmoe_error *error)
 {
@@ -40,7 +40,7 @@ dsmoe_status adapted_check(const dsmoe_model *model, const dsmoe_engine_options 
                            DSMOE_ADAPTERS_MAX, o->n_adapters);
     if (o->n_adapters > 0 && model->adapter)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "a model whose adapter is being trained takes no others");
+                           "a model whose adapter is being trained can use no other adapters");
     if (o->n_adapters > 0 && model->peers)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "adapters cannot be used where ranks share the experts");

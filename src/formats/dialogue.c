@@ -85,7 +85,7 @@ static dsmoe_status add(builder *b, const char *role, string s, bool is_answer, 
     return DSMOE_OK;
 }
 
-/* Questions and empty answers are never learnt. */
+/* Questions and empty answers are never learned. */
 static dsmoe_status add_user(builder *b, string s, dsmoe_error *error)
 {
     return add(b, "user", s, false, error);
@@ -130,7 +130,7 @@ static const message_form sharegpt = {
     "system, human or gpt",
 };
 
-/* "mask" of a message: 1 if it must not be learnt. */
+/* "mask" of a message: 1 if it must not be learned. */
 static dsmoe_status read_mask(const json_node *node, bool *masked, dsmoe_error *error)
 {
     const json_node *mask = member(node, "mask");
@@ -158,7 +158,7 @@ static dsmoe_status read_message(builder *b, const json_node *node, const messag
     STATUS_TRY(read_string(node, form->role, &role, error));
     STATUS_TRY(read_string(node, form->text, &text, error));
     if (!role.text || !text.text)
-        return status_fail(error, DSMOE_ERROR_FORMAT, "no \"%s\" in it",
+        return status_fail(error, DSMOE_ERROR_FORMAT, "it has no \"%s\"",
                            role.text ? form->text : form->role);
     STATUS_TRY(read_mask(node, &masked, error));
     for (size_t i = 0; i < sizeof form->names / sizeof *form->names && form->names[i].name; i++) {
@@ -171,7 +171,7 @@ static dsmoe_status read_message(builder *b, const json_node *node, const messag
                        role.text, form->expected);
 }
 
-/* Reads a list of messages. With `learns` false (a prompt) none of them is learnt. */
+/* Reads a list of messages. With `learns` false (a prompt) none of them is learned. */
 static dsmoe_status read_messages(builder *b, const json_node *line, const char *key,
                                   const message_form *form, bool learns, dsmoe_error *error)
 {
@@ -309,7 +309,7 @@ static dsmoe_status read_plain_pair(builder *b, const json_node *line, dsmoe_err
     return DSMOE_OK;
 }
 
-/* Marks the messages that both begin with as not to be learnt. Returns their number. */
+/* Marks the messages that both begin with as not to be learned. Returns their number. */
 static size_t mark_common(dialogue *c)
 {
     dialogue_message *chosen = c->messages, *rejected = c->messages + c->n_chosen;
@@ -381,15 +381,15 @@ static dsmoe_status find_form(const json_node *line, const struct form **found, 
         if (*found)
             return status_fail(error, DSMOE_ERROR_FORMAT,
                                "\"%s\" and \"%s\" in one line: remove the one that must not be "
-                               "learnt",
+                               "learned",
                                (*found)->keys[0], forms[i].keys[0]);
         *found = &forms[i];
     }
     if (*found) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_FORMAT,
-                       "none of \"text\", \"messages\", \"conversations\", \"prompt\" and "
+                       "it has none of \"text\", \"messages\", \"conversations\", \"prompt\" and "
                        "\"completion\", \"instruction\" and \"output\", \"chosen\" and "
-                       "\"rejected\" in it");
+                       "\"rejected\"");
 }
 
 dsmoe_status dialogue_read(const json_node *node, dialogue_line *line, dsmoe_error *error)

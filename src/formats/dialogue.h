@@ -20,7 +20,7 @@ typedef struct dialogue_message {
     const char *role; /* "system", "user" or "assistant" */
     const char *text; /* ends with a NUL and contains no other */
     size_t length;
-    bool is_answer; /* to be learnt: a message of the assistant, unless its "mask" is 1 */
+    bool is_answer; /* to be learned: a message of the assistant, unless its "mask" is 1 */
 } dialogue_message;
 
 typedef struct dialogue {

@@ -256,7 +256,7 @@ static bool leads_back(const char *link)
 }
 
 /* A file or folder that was reached before is read only once. If it must be held out, that is an error,
- * since it may be learnt from. */
+ * since it may be learned from. */
 static dsmoe_status pass_over(finder *f, const char *path, size_t size, dsmoe_error *error)
 {
     leave_out(f, path, size, DSMOE_LEFT_OUT_TWICE);
@@ -387,7 +387,8 @@ static dsmoe_status nothing_found(const char *path, int n_paths, const document_
         error, DSMOE_ERROR_FORMAT,
         "%s%s: nothing to read: no text, no .jsonl and no shard of tokens (.bin)%s%s%s", path,
         n_paths > 1 ? " and the other paths" : "", *why ? "; " : "", why,
-        may_be_text ? "; if it is text in an encoding other than UTF-8, keep its bad bytes" : "");
+        may_be_text ? "; if it is text in an encoding other than UTF-8, set bad_bytes to keep"
+                    : "");
 }
 
 dsmoe_status document_list_open(const char *const *paths, int n_paths, dsmoe_bad_bytes bad_bytes,

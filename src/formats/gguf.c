@@ -109,7 +109,7 @@ static dsmoe_status merge_tensors(gguf *file, dsmoe_error *error)
         const gguf_tensor *one = &file->tensors[i - 1], *other = one + 1;
         if (compare_tensors(one, other) != 0) continue;
         const char *here = gguf_tensor_path(file, one), *there = gguf_tensor_path(file, other);
-        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: tensor '%s' is there twice%s%s", here,
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: tensor '%s' occurs twice%s%s", here,
                            one->name, here == there ? "" : ", also in ",
                            here == there ? "" : there);
     }

@@ -169,9 +169,8 @@ dsmoe_status gguf_part_read_keys(gguf_part *part, gguf_cursor *cursor, uint64_t 
     qsort(part->keys, n_keys, sizeof *part->keys, compare_keys);
     for (size_t i = 1; i < n_keys; i++)
         if (compare_keys(&part->keys[i - 1], &part->keys[i]) == 0)
-            return status_fail(error, DSMOE_ERROR_FORMAT, "%s: key '%.*s' is there twice",
-                               part->path, gguf_shown(part->keys[i].name),
-                               part->keys[i].name.bytes);
+            return status_fail(error, DSMOE_ERROR_FORMAT, "%s: key '%.*s' occurs twice", part->path,
+                               gguf_shown(part->keys[i].name), part->keys[i].name.bytes);
     return DSMOE_OK;
 }
 

@@ -80,8 +80,8 @@ static dsmoe_status read_number(const gguf_part *part, size_t count, size_t *ind
     STATUS_TRY(gguf_part_get_int(part, key_number, &value, NULL, error));
     if (value < 0 || (uint64_t)value >= count)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: key '%s' is %lld, but there are %zu parts from 0", part->path,
-                           key_number, (long long)value, count);
+                           "%s: key '%s' is %lld, but there are %zu parts, numbered from 0",
+                           part->path, key_number, (long long)value, count);
     *index = (size_t)value;
     return DSMOE_OK;
 }

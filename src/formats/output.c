@@ -180,7 +180,7 @@ static dsmoe_status check_partial(const dsmoe_output *o, const char *partial, ds
                            "%s: already exists and would be overwritten; --force allows it",
                            partial);
     return status_fail(error, DSMOE_ERROR_IO,
-                       "%s: already exists and would be overwritten; choose another name than "
+                       "%s: already exists and would be overwritten; choose a name other than "
                        "%s, or remove it",
                        partial, o->path);
 }
@@ -277,7 +277,7 @@ dsmoe_status dsmoe_output_folder_check(const char *path, const char *const *own,
     STATUS_TRY(folder_each(path, visit_name, &f, error));
     if (*f.name)
         return status_fail(error, DSMOE_ERROR_IO,
-                           "%s: already holds %s; choose a folder that is new or empty", path,
+                           "%s: already holds '%s'; choose a folder that is new or empty", path,
                            f.name);
     return check_writable(path, path, error);
 }

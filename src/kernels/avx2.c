@@ -2,7 +2,7 @@
  *
  * The tile is 6×16: 12 registers of sums, 2 of b and 1 of a broadcast a. That is 8 loads for 12
  * multiply-adds, enough for two multiply-adds a cycle with a latency of 4, as long as the loads hit the
- * first-level cache. */
+ * L1 cache. */
 #include "kernels/avx2.h"
 
 #include <string.h>
@@ -73,7 +73,7 @@ INLINE __m256 load_eight(const dsmoe_dtype type, const void *at)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
-/* Loads n < 8 numbers and fills up with zeros. Bytes after the n may be outside of the mapped file. */
+/* Loads n < 8 numbers and pads with zeros. Bytes after the n may be outside of the mapped file. */
 INLINE __m256 load_rest(const dsmoe_dtype type, const void *at, int64_t n)
 {
     unsigned char bytes[8 * sizeof(float)] = {0};

@@ -1,4 +1,4 @@
-/* avx2_blocks.c - brings x into integers, and rows of block types into octets. */
+/* avx2_blocks.c - converts x to integers, and rows of block types to octets. */
 #include "kernels/avx2_blocks.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  *
  * One query reads each number once and does one multiply-add with it. Memory is then the limit and must never
  * idle, so numbers are prefetched. The limit for many queries is arithmetic, so numbers are converted to
- * float32 once for all queries, in a panel that fits in the first cache. Both use the same tiles, which add
+ * float32 once for all queries, in a panel that fits in the L1 cache. Both use the same tiles, which add
  * in the order that cache_kernels requires. */
 #include "kernels/avx2.h"
 
@@ -16,7 +16,7 @@ enum {
     TILE_N = 16,       /* keys, or columns of values, in a tile */
     VALUES = 16,       /* values that few rows take at once */
     LEAD = 2 * STREAM, /* how many bytes ahead a stream of keys is prefetched */
-    /* If all keys or values take no more than this, `next` is prefetched instead: the first cache holds
+    /* If all keys or values take no more than this, `next` is prefetched instead: the L1 cache holds
      * both. */
     SMALL = 24 << 10,
 };
@@ -30,7 +30,7 @@ INLINE __m256 load_plain(const dsmoe_dtype type, const unsigned char *at)
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at));
 }
 
-/* Loads n < 8 numbers and fills up with zeros. Nothing after them is read. */
+/* Loads n < 8 numbers and pads with zeros. Nothing after them is read. */
 INLINE __m256 load_plain_rest(const dsmoe_dtype type, const unsigned char *at, int64_t n)
 {
     unsigned char bytes[8 * sizeof(float)] = {0};

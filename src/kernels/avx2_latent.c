@@ -3,7 +3,7 @@
  * A few dozen queries use each row, so arithmetic is the limit. For scores, the lanes are queries: packed
  * queries are groups of LATENT_QUERIES, stored column by column, and a number of a row is multiplied with a
  * whole group. So no sum has to be folded. For sums, the lanes are columns. Panels are rows of float32, each
- * filled up to a multiple of LATENT_COLUMNS. */
+ * padded to a multiple of LATENT_COLUMNS. */
 #include "kernels/avx2.h"
 
 #include <string.h>

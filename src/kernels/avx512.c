@@ -1,5 +1,5 @@
-/* avx512.c - the AVX-512 set (F, BW, DQ, VL, VNNI): the functions that replace those of AVX2, and the
- * probes. */
+/* avx512.c - the AVX-512 set (F, BW, DQ, VL, VNNI): the functions that replace those of AVX2, and those
+ * that measure the machine. */
 #include "kernels/avx512.h"
 
 #include <string.h>

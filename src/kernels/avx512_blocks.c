@@ -1,4 +1,4 @@
-/* avx512_blocks.c - brings x into integers, and rows of block types into octets: see avx512_blocks.h. */
+/* avx512_blocks.c - converts x to integers, and rows of block types to octets: see avx512_blocks.h. */
 #include "kernels/avx512_blocks.h"
 
 #include <math.h>

@@ -33,7 +33,7 @@ INLINE __m512 load_wide(const dsmoe_dtype type, const void *at)
     return widen_halves(type, _mm256_loadu_si256(at));
 }
 
-/* Loads n ≤ 16 numbers and fills up with zeros. Bytes after the n may be outside of the mapped file. */
+/* Loads n ≤ 16 numbers and pads with zeros. Bytes after the n may be outside of the mapped file. */
 INLINE __m512 load_some(const dsmoe_dtype type, const void *at, int64_t n)
 {
     if (type == DSMOE_F32) return _mm512_maskz_loadu_ps(lanes(n), at);

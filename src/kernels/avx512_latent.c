@@ -64,7 +64,7 @@ INLINE __m512i in_turn(__m512i a, __m512i b)
     return _mm512_mask_blend_epi16(0xaaaaaaaa, a, _mm512_slli_epi32(b, 16));
 }
 
-/* Loads n ≤ 32 halves and fills up with zeros. */
+/* Loads n ≤ 32 halves and pads with zeros. */
 INLINE __m512i load_halves(const unsigned char *at, int64_t n)
 {
     if (n >= STEP) return _mm512_loadu_si512(at);
@@ -450,7 +450,7 @@ static void add_tile(int64_t m, const word_weights *w, int64_t n, const int16_t 
 static void add(int64_t m, const float *weights, int64_t ld, int64_t n, const float *panel,
                 int64_t width, float *y, int64_t n_sums)
 {
-    enum { GROUPS = 2 }; /* tiles that use a part of the panel while it is in the first cache */
+    enum { GROUPS = 2 }; /* tiles that use a part of the panel while it is in the L1 cache */
     const word_panel from = panel_at(panel, width);
     for (int64_t first = 0; first < m; first += GROUPS * TILE_M)
         for (int64_t s = 0; s < stretches(n_sums); s++) {

@@ -3,8 +3,8 @@
  * All three products consist of parts c += A·B of limited size. A is packed in groups of tile_m and B in
  * groups of tile_n, both in the order of the sum. Where things are while such a part is computed:
  *   registers     one tile of c
- *   first cache   one group of B, and each group of A in turn
- *   second cache  all of A
+ *   L1 cache      one group of B, and each group of A in turn
+ *   L2 cache      all of A
  *   memory        the weights, each read once and prefetched one part ahead
  * Packing copies each weight once for every GEMM_ROWS rows. In return all loads are contiguous. Unpacked rows
  * of 2048 floats are 8 KiB apart, and a cache maps those to the same few sets. */

@@ -65,8 +65,8 @@ void gemm_nn(const gemm *g, rows a, int64_t m, rows w, int64_t k, int64_t n, flo
              bool accumulate);
 
 /* gemm_nn for weights of any type, of which it uses n columns from `column` on; `column` is a multiple of
- * GEMM_WIDE. GEMM_WIDE columns at a time are converted to float32, once for all rows of `a`. Of block types n
- * must be whole blocks. If the kernel set has word_kernels, `a` and block types are multiplied as words
+ * GEMM_WIDE. GEMM_WIDE columns at a time are converted to float32, once for all rows of `a`. For block types,
+ * n must be whole blocks. If the kernel set has word_kernels, `a` and block types are multiplied as words
  * instead; the error is a few parts in ten thousand of the sum's size. */
 enum { GEMM_WIDE = 256 };
 void gemm_nn_matrix(const gemm *g, rows a, int64_t m, matrix w, int64_t column, int64_t k,

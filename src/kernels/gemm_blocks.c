@@ -1,6 +1,6 @@
 /* gemm_blocks.c - y = x·wᵀ for weights of block types. As in gemm.c, no instruction set is named here.
  *
- * First x is brought into integers, row by row: by the caller once for all tasks of a product (x_home),
+ * First x is converted to integers, row by row: by the caller once for all tasks of a product (x_home),
  * otherwise here. Then groups of rows are multiplied with octets of w (see block_kernels), which are either
  * kept or made here. If there are several groups, each of them is multiplied with the same few octets, while
  * these are in a cache. */
@@ -53,7 +53,7 @@ void gemm_blocks_quantize(const kernels *kn, block_form form, rows x, int64_t i,
         sum[b] = scale[b] * (float)(half_sum[b][0] + half_sum[b][1]);
 }
 
-/* Brings all rows into integers in the scratch, unless they are there already or the caller has made them. */
+/* Converts all rows to integers in the scratch, unless they are there already or the caller has made them. */
 static void load_rows(gemm *g, block_form form)
 {
     gemm_form wanted = (gemm_form)(GEMM_BLOCKS + form);

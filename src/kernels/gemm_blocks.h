@@ -11,7 +11,7 @@ void gemm_blocks_interleave(const kernels *kernels, matrix w, int64_t k, int64_t
 
 /* Bytes from one row of x in integers to the next, for rows of k numbers. */
 int64_t gemm_blocks_stride(block_form form, int64_t k);
-/* Brings row i of x into integers. `to` is where all rows are. */
+/* Converts row i of x to integers. `to` is where all rows are. */
 void gemm_blocks_quantize(const kernels *kernels, block_form form, rows x, int64_t i, int64_t k,
                           char *to);
 

@@ -206,7 +206,8 @@ static unsigned char *values_at(const attention_job *job, const kv_cache *cache,
            position % KV_PAGE * cache->pages->layers[job->layer].row;
 }
 
-/* Turns the keys of a run's tokens by their positions, for one head; stores keys and values in the cache. */
+/* Rotates the keys of a run's tokens by their positions, for one head; stores keys and values in the
+ * cache. */
 static void remember_task(void *context, int64_t task, int thread)
 {
     (void)thread;
@@ -296,7 +297,7 @@ static float *query_at(const attention_job *job, const queries *q, int64_t i)
     return job->space.q + row * job->pass->model->config.hidden_size + head * job->head_dim;
 }
 
-/* Copies the queries to one place, turned by their positions and scaled. */
+/* Copies the queries to one place, rotated by their positions and scaled. */
 static void gather(const attention_job *job, attention_scratch *t, const queries *q)
 {
     const pass *p = job->pass;

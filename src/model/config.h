@@ -22,7 +22,7 @@ static inline int64_t config_value_dim(const dsmoe_config *config)
     return config_is_latent(config) ? config->v_head_dim : config_head_dim(config);
 }
 
-/* Numbers of a head that rotary embeddings turn: the last ones. */
+/* Numbers of a head that rotary embeddings rotate: the last ones. */
 static inline int64_t config_rope_dim(const dsmoe_config *config)
 {
     return config_is_latent(config) ? config->qk_rope_head_dim : config_head_dim(config);

@@ -36,12 +36,14 @@ static dsmoe_status check_latent(const dsmoe_config *config, dsmoe_error *error)
     STATUS_TRY(keys_check(config_latent_keys.keys, config_latent_keys.n_keys, config, error));
     if (config->num_key_value_heads != config->num_attention_heads)
         return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "num_key_value_heads %" PRId64 " is not num_attention_heads %" PRId64
-                           ", which latent attention requires",
+                           "num_key_value_heads %" PRId64
+                           " differs from num_attention_heads %" PRId64
+                           ", but latent attention needs them equal",
                            config->num_key_value_heads, config->num_attention_heads);
     if (config->qk_rope_head_dim % 2)
         return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "qk_rope_head_dim %" PRId64 " is odd, and rotary embeddings turn pairs",
+                           "qk_rope_head_dim %" PRId64
+                           " is odd, but rotary embeddings rotate pairs",
                            config->qk_rope_head_dim);
     if (config->attention_bias)
         return status_fail(error, DSMOE_ERROR_CONFIG,
@@ -66,7 +68,7 @@ static dsmoe_status check_groups(const dsmoe_config *c, dsmoe_error *error)
                            c->topk_group, c->n_group, size, c->num_experts_per_tok);
     if (c->topk_method == DSMOE_TOPK_NOAUX_TC && size < 2)
         return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "n_group %" PRId64 " leaves groups of one expert, and noaux_tc compares"
+                           "n_group %" PRId64 " leaves groups of one expert, but noaux_tc compares"
                            " their two best",
                            c->n_group);
     return DSMOE_OK;
@@ -86,7 +88,7 @@ static dsmoe_status check_attention(const dsmoe_config *config, dsmoe_error *err
     if (hidden / heads % 2)
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "hidden_size %" PRId64 " over num_attention_heads %" PRId64
-                           " is odd, and rotary embeddings turn pairs",
+                           " is odd, but rotary embeddings rotate pairs",
                            hidden, heads);
     if (kv_heads < 1 || heads % kv_heads)
         return status_fail(error, DSMOE_ERROR_CONFIG,
@@ -125,8 +127,9 @@ static dsmoe_status check_token_id(const char *key, int64_t id, const dsmoe_conf
 {
     if (id >= -1 && id < config->vocab_size) return DSMOE_OK; /* -1: none */
     return status_fail(error, DSMOE_ERROR_CONFIG,
-                       "%s is %" PRId64 ", no token of a vocab_size of %" PRId64, key, id,
-                       config->vocab_size);
+                       "%s is %" PRId64
+                       ", which is not a token id below the vocab_size of %" PRId64,
+                       key, id, config->vocab_size);
 }
 
 /* The sizes that a model needs if it has dense layers, or MoE layers. What passes here and in the
@@ -141,7 +144,7 @@ static dsmoe_status check_layers(const dsmoe_config *config, dsmoe_error *error)
     if (moe && !config->moe_intermediate_size) missing = "moe_intermediate_size";
     if (moe && !config->num_experts_per_tok) missing = "num_experts_per_tok";
     if (missing)
-        return status_fail(error, DSMOE_ERROR_CONFIG, "%s is missing, and there are %s layers",
+        return status_fail(error, DSMOE_ERROR_CONFIG, "%s is missing, but there are %s layers",
                            missing, !strcmp(missing, "intermediate_size") ? "dense" : "MoE");
     if (config->num_experts_per_tok > config->n_routed_experts)
         return status_fail(error, DSMOE_ERROR_CONFIG,

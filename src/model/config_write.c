@@ -131,7 +131,8 @@ static void put_sizes(FILE *text, const dsmoe_config *c)
 /* Writes the additional keys of V2 and V3. */
 static void put_latent(FILE *text, const dsmoe_config *c)
 {
-    put_integer(text, "n_group", c->n_group ? c->n_group : 1); /* V3's public code wants a number */
+    put_integer(text, "n_group",
+                c->n_group ? c->n_group : 1); /* V3's public code expects a number */
     put_optional(text, "q_lora_rank", c->q_lora_rank, 0);
     put_integer(text, "qk_nope_head_dim", c->qk_nope_head_dim);
     put_integer(text, "qk_rope_head_dim", c->qk_rope_head_dim);

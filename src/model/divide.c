@@ -36,7 +36,7 @@ static dsmoe_status check(const dsmoe_model *model, const dsmoe_divide_options *
     return DSMOE_OK;
 }
 
-/* Sends the terms to the other ranks, also if there is no model. */
+/* Sends the terms to the other ranks, even if there is no model. */
 static dsmoe_status tell_terms(sender *s, const dsmoe_model *model, dsmoe_error *error)
 {
     division_terms *t = &s->division.terms;

@@ -1,10 +1,10 @@
 /* division.h - sends the routed experts of a model to the ranks that hold them. Rank 0 (divide.c) has the
  * files, the other ranks (follow.c) have nothing; the part of both is here. The steps:
  *
- *   greeting   checks that all ranks compute alike
- *   terms      rank 0 tells which model it is, or that there is none
+ *   greeting   checks that all ranks compute in the same way
+ *   terms      rank 0 says which model it is, or that there is none
  *   types      rank 0 sends the type of each matrix: then all ranks know each size and each holder
- *   claims     each rank tells how much memory it takes and has: all come to the same judgement
+ *   claims     each rank says how much memory it takes and has, so all reach the same decision
  *   cargo      matrix after matrix is sent to its holder, in pieces; now and then all agree to go on
  *
  * Then the other ranks run the experts that they hold (serve_experts.h). */
@@ -44,7 +44,7 @@ enum { DIVISION_PIECE = 2 << 20 };
 
 /* Call when the terms are known. */
 dsmoe_status division_open(division *d, dsmoe_error *error);
-void division_close(division *d); /* also after division_open failed */
+void division_close(division *d); /* even if division_open failed */
 
 /* A matrix of a routed expert. */
 typedef struct cargo {

@@ -249,8 +249,8 @@ static dsmoe_status write_rest(folder_writer *w, const folder_writer_words *word
                                dsmoe_error *error)
 {
     if (w->shard || w->next < w->n_tensors)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "%s: the last tensors lack their bytes",
-                           w->folder);
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "%s: the data of the last tensors is missing", w->folder);
     if (w->n_shards > 1) STATUS_TRY(write_index(w, error));
     if (words->generation)
         STATUS_TRY(

@@ -121,7 +121,7 @@ static dsmoe_status check_fixed(const gguf_reader *r, const dsmoe_config *config
     bool norm = false;
     STATUS_TRY(gguf_reader_flag(r, norm_key, &norm, error));
     if (norm)
-        return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is true; only false works",
+        return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is true; only false is supported",
                            gguf_path(r->file), gguf_reader_key(r, norm_key).name);
     return DSMOE_OK;
 }

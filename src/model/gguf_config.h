@@ -8,7 +8,7 @@
  * follows from the tensors; embeddings are tied if there is no output.weight. Missing keys have the
  * public defaults. Some values have no public key, so this project writes its own: dsmoe.aux_loss_alpha,
  * dsmoe.seq_aux, dsmoe.initializer_range, dsmoe.routed_scaling_factor, and dsmoe.tie_word_embeddings,
- * which tells that the output.weight in the file is only a copy. Messages name the file and the key. */
+ * which says that the output.weight in the file is only a copy. Messages name the file and the key. */
 dsmoe_status gguf_config_read(const gguf *file, dsmoe_config *config, dsmoe_error *error);
 /* The same for a file that is opened only for this. */
 dsmoe_status gguf_config_open(const char *path, dsmoe_config *config, dsmoe_error *error);

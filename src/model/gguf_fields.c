@@ -89,8 +89,9 @@ dsmoe_status gguf_reader_expect_int(const gguf_reader *r, const char *key, int64
     int64_t value = wanted;
     STATUS_TRY(gguf_reader_int(r, key, &value, error));
     if (value == wanted) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is %" PRId64 "; only %" PRId64 " works",
-                       gguf_path(r->file), gguf_reader_key(r, key).name, value, wanted);
+    return status_fail(error, DSMOE_ERROR_CONFIG,
+                       "%s: %s is %" PRId64 "; only %" PRId64 " is supported", gguf_path(r->file),
+                       gguf_reader_key(r, key).name, value, wanted);
 }
 
 dsmoe_status gguf_reader_expect_number(const gguf_reader *r, const char *key, double wanted,
@@ -99,8 +100,8 @@ dsmoe_status gguf_reader_expect_number(const gguf_reader *r, const char *key, do
     double value = wanted;
     STATUS_TRY(gguf_reader_number(r, key, &value, error));
     if (value == wanted) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is %g; only %g works", gguf_path(r->file),
-                       gguf_reader_key(r, key).name, value, wanted);
+    return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is %g; only %g is supported",
+                       gguf_path(r->file), gguf_reader_key(r, key).name, value, wanted);
 }
 
 /* ---- messages ------------------------------------------------------------------------------ */

@@ -104,7 +104,8 @@ static dsmoe_status read_gate(const gguf_reader *r, dsmoe_config *c, dsmoe_error
     STATUS_TRY(gguf_reader_flag(r, ".expert_weights_norm", &c->norm_topk_prob, error));
     if (gating != GATING_SOFTMAX && gating != GATING_SIGMOID)
         return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "%s: %s is %" PRId64 "; only %d (softmax) and %d (sigmoid) work",
+                           "%s: %s is %" PRId64
+                           "; only %d (softmax) and %d (sigmoid) are supported",
                            gguf_path(r->file), gguf_reader_key(r, GATING_KEY).name, gating,
                            GATING_SOFTMAX, GATING_SIGMOID);
     if (c->routed_scaling_factor == 0) c->routed_scaling_factor = 1; /* 0 means no scaling */
@@ -118,7 +119,7 @@ static dsmoe_status read_gate(const gguf_reader *r, dsmoe_config *c, dsmoe_error
     return DSMOE_OK;
 }
 
-/* With a softmax there must be no bias: it would choose other experts than V2 does. */
+/* With a softmax there must be no bias: it would choose different experts from V2. */
 static dsmoe_status check_no_bias(const gguf_reader *r, const dsmoe_config *c, dsmoe_error *error)
 {
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {

@@ -89,8 +89,9 @@ static dsmoe_status read_id(const json_node *node, const char *name, int64_t voc
     *id = json_node_integer(node);
     if (*id < 0 || *id >= vocab_size)
         return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "%s is %" PRId64 ", no token of a vocab_size of %" PRId64, name, *id,
-                           vocab_size);
+                           "%s is %" PRId64
+                           ", which is not a token id below the vocab_size of %" PRId64,
+                           name, *id, vocab_size);
     return DSMOE_OK;
 }
 

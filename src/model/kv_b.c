@@ -17,7 +17,7 @@ int64_t kv_b_key_row(const dsmoe_config *c, int64_t row)
 
 int64_t kv_b_key_column(const dsmoe_config *c, int64_t row) { return row % c->kv_lora_rank; }
 
-/* One column of the first n rows. Of a quantised matrix, whole blocks are widened. */
+/* One column of the first n rows. If the matrix is quantised, whole blocks are widened. */
 static void widen_column(const kernels *kn, matrix m, int64_t n, int64_t column, float *out)
 {
     int64_t block = dtype_table[m.type].block, within = column % block;

@@ -19,15 +19,16 @@ dsmoe_status kv_pages_check(const dsmoe_config *config, dsmoe_dtype type, dsmoe_
             return DSMOE_OK;
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "a KV cache in %s needs a kv_lora_rank and a qk_rope_head_dim that are "
-                           "multiples of %lld, and this model's are %lld and %lld: use f16",
+                           "multiples of %lld, but this model's are %lld and %lld: use f16",
                            dsmoe_dtype_name(type), (long long)block,
                            (long long)config->kv_lora_rank, (long long)config->qk_rope_head_dim);
     }
     if (head_dim % block != 0)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "a KV cache in %s needs heads of a multiple of %lld numbers, and this "
-                           "model's have %lld: use f16",
-                           dsmoe_dtype_name(type), (long long)block, (long long)head_dim);
+        return status_fail(
+            error, DSMOE_ERROR_ARGUMENT,
+            "a KV cache in %s needs a head size that is a multiple of %lld, but this "
+            "model's heads have %lld numbers: use f16",
+            dsmoe_dtype_name(type), (long long)block, (long long)head_dim);
     return DSMOE_OK;
 }
 

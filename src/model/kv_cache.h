@@ -4,9 +4,9 @@
  * pages, so that sequences can share a common beginning, and pages that one gives back can be used by any
  * other. In each layer a token has some rows of numbers: a key and a value for each key-value head. The
  * rows of one kind in a page are stored together, [KV_PAGE, width] in the type of the pages, so that
- * attention reads them in one stream. Keys are stored turned (rope.h), and in groups that are stored
+ * attention reads them in one stream. Keys are stored rotated (rope.h), and in groups that are stored
  * column by column (cache_kernels in kernels.h): a group begins where the first of its keys would. With
- * latent attention a token has one row, its latent and the turned part of its key, which is key and value
+ * latent attention a token has one row, its latent and the rotated part of its key, which is key and value
  * of all heads: see latent.h. */
 #ifndef DSMOE_MODEL_KV_CACHE_H
 #define DSMOE_MODEL_KV_CACHE_H
@@ -15,7 +15,7 @@
 #include "base/status.h"
 
 /* Large enough to be read in long streams, small enough that short sequences stay small and that
- * beginnings of some dozen tokens can be shared. */
+ * beginnings of a few dozen tokens can be shared. */
 enum { KV_PAGE = 64 };
 
 /* What a layer keeps of a token. */

@@ -1,6 +1,6 @@
 /* latent.h - shared by the files of latent attention.
  *
- * A token's row in the cache is (normed latent | turned rope part of its key), one for all heads. Head h
+ * A token's row in the cache is (normed latent | rotated rope part of its key), one for all heads. Head h
  * makes a key and a value from it, (k | v) = (W_k | W_v) · latent, both parts of kv_b_proj. Two forms
  * compute the same:
  *   expanded   k and v are made for every row, then attention is as usual: latent_expanded.c
@@ -37,7 +37,7 @@ typedef struct latent_job {
     latent_shape shape;
     int64_t layer;
     thread_scratch *products;
-    float *q;       /* [n_rows, heads · head], turned and scaled */
+    float *q;       /* [n_rows, heads · head], rotated and scaled */
     float *answers; /* [n_rows, heads · value] */
 } latent_job;
 

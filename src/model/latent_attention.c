@@ -99,7 +99,7 @@ typedef struct row_job {
     const latent_space *space;
 } row_job;
 
-/* Norms the latent, turns the rest of the row, and stores the row in the cache. */
+/* Norms the latent, rotates the rest of the row, and stores the row in the cache. */
 static void remember_task(void *context, int64_t row, int thread)
 {
     (void)thread;
@@ -173,7 +173,7 @@ static void show_heads(const row_job *r)
     }
 }
 
-/* Expands compressed queries to all heads; then turns and scales the queries. */
+/* Expands compressed queries to all heads; then rotates and scales the queries. */
 static void finish_queries(const row_job *r)
 {
     const pass *p = r->job->pass;

@@ -83,7 +83,7 @@ static dsmoe_status hint_at_run(const char *path, dsmoe_status status, const dsm
     bool is_run = config && access(config, F_OK) == 0;
     free(config);
     if (!is_run) return status_fail(error, status, "%s", reason->message);
-    return status_fail(error, status, "%s; %s is a training run, its model is %s/latest",
+    return status_fail(error, status, "%s; %s is a training run: open its model, %s/latest",
                        reason->message, path, path);
 }
 

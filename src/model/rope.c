@@ -26,7 +26,7 @@ static double yarn_mscale(double factor, double mscale)
     return factor <= 1.0 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
 }
 
-/* The pair that turns `rotations` times within the trained length. */
+/* The pair that makes `rotations` rotations within the trained length. */
 static double yarn_pair(const dsmoe_config *config, double rotations)
 {
     const double two_pi = 6.283185307179586;
@@ -35,8 +35,8 @@ static double yarn_pair(const dsmoe_config *config, double rotations)
            (2.0 * log(config->rope_theta));
 }
 
-/* The share of pair i's frequency that is divided by the factor: from 0 for pairs that turn often within the
- * trained length to 1 for pairs that hardly turn, with a ramp between them. */
+/* The share of pair i's frequency that is divided by the factor: from 0 for pairs that rotate often within
+ * the trained length to 1 for pairs that hardly rotate, with a ramp between them. */
 static float yarn_ramp(const dsmoe_config *config, int64_t i)
 {
     double last = (double)(config_rope_dim(config) - 1);

@@ -24,7 +24,7 @@ typedef struct expert_server {
 
 /* Bytes of workspace; 0 if the model has no experts. */
 size_t serve_experts_size(const dsmoe_model *model, int n_threads);
-/* Runs layers until rank 0 tells that no more follow. Tokens that are not finite are left to rank 0. */
+/* Runs layers until rank 0 says that no more follow. Tokens that are not finite are left to rank 0. */
 dsmoe_status serve_experts(const expert_server *server, dsmoe_error *error);
 
 #endif

@@ -30,7 +30,7 @@ static dsmoe_status check_effect(const dsmoe_config *c, const dsmoe_model_sizes 
                       sizes->moe_intermediate_size > 0 || sizes->first_k_dense_replace > 0;
     if (c->n_routed_experts == 0 && of_experts)
         return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "n_routed_experts is 0: a dense model has no other sizes of experts");
+                           "n_routed_experts is 0: a dense model takes no other expert sizes");
     int64_t n_moe = config_moe_layers(c, c->num_hidden_layers);
     if (n_moe == 0 && c->n_routed_experts > 0 && (of_experts || sizes->n_routed_experts > 0))
         return status_fail(

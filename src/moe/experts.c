@@ -246,7 +246,7 @@ static void output_task(void *context, int64_t task, int thread)
     low_rank_add(s, &of_down, out, e->hidden_size);
 }
 
-/* Brings x into integers, once for all experts. */
+/* Converts x to integers, once for all experts. */
 static void make_x(job *j)
 {
     const experts *e = j->e;
@@ -261,7 +261,7 @@ static void make_x(job *j)
     ints_end(&ints);
 }
 
-/* Brings h into integers, in the memory that x had. */
+/* Converts h to integers, in the memory that x had. */
 static void make_h(const experts *e)
 {
     int_work ints = ints_begin(e->threads, e->n_threads);

@@ -1,4 +1,4 @@
-/* ints.c - brings x into integers, once for all tasks. */
+/* ints.c - converts x to integers, once for all tasks. */
 #include "moe/ints.h"
 
 #include "base/threads.h"

@@ -1,6 +1,6 @@
 /* ints.h - x in integers, for products with weights of block types (see block_x).
  *
- * Rows are brought into integers once for all products and tasks that run together, in memory that threads
+ * Rows are converted to integers once for all products and tasks that run together, in memory that threads
  * share. */
 #ifndef DSMOE_MOE_INTS_H
 #define DSMOE_MOE_INTS_H

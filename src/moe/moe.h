@@ -51,8 +51,8 @@ dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *w
 
 /* Makes the ranks share the layer's routed experts. Each rank holds the experts of its range (see wave_held);
  * the weights of the others may be NULL. All ranks call each pass at the same time, each with its own tokens
- * or with none. In training a rank brings at most most_tokens; inference cuts longer inputs into pieces. Each
- * rank gets for its tokens exactly the bits that a layer on one machine would give.
+ * or with none. In training a rank brings at most most_tokens; inference cuts longer inputs into pieces. For
+ * its tokens, each rank gets exactly the bits that a layer on one machine would give.
  *
  * Gradients: those of the router and of the shared experts are written, for this rank's tokens only, whatever
  * `accumulate` says. Those of the held experts are sums over the ranks, in the order of the ranks: each

@@ -37,7 +37,7 @@ static double call_function(int function, double x)
     }
 }
 
-/* Libraries differ in the last bit of one result in some hundreds, so many results are hashed. The
+/* Libraries differ in the last bit of one result in a few hundred, so a large number is hashed. The
  * arguments are in (0, 1) and exact, because they are divided by powers of two. */
 static uint64_t hash_function(int function)
 {
@@ -128,19 +128,20 @@ static dsmoe_status compare(const handshake_card *cards, int n_cards, int i, dsm
     const handshake_card *a = &cards[0], *b = &cards[i];
     if (strcmp(a->version, b->version))
         return status_fail(error, DSMOE_ERROR_PEER,
-                           "rank %d on %s has dsmoe %s, rank 0 on %s has %s: install the same "
+                           "rank %d on %s has dsmoe %s, but rank 0 on %s has %s: install the same "
                            "version on all machines",
                            i, b->host, b->version, a->host, a->version);
     if (strcmp(a->layout, b->layout))
-        return status_fail(error, DSMOE_ERROR_PEER,
-                           "rank %d on %s is a %s machine, rank 0 on %s is %s: they cannot work "
-                           "together",
-                           i, b->host, b->layout, a->host, a->layout);
+        return status_fail(
+            error, DSMOE_ERROR_PEER,
+            "rank %d on %s is a %s machine, but rank 0 on %s is %s: they cannot work "
+            "together",
+            i, b->host, b->layout, a->host, a->layout);
     if (strcmp(a->kernels, b->kernels)) {
         char common[sizeof a->kernels];
         find_common_kernels(cards, n_cards, common, sizeof common);
         return status_fail(error, DSMOE_ERROR_PEER,
-                           "rank %d on %s uses %s kernels, rank 0 on %s uses %s: set "
+                           "rank %d on %s uses %s kernels, but rank 0 on %s uses %s: set "
                            "DSMOE_KERNELS=%s for all (mpirun -x DSMOE_KERNELS=%s …)",
                            i, b->host, b->kernels, a->host, a->kernels, common, common);
     }
@@ -155,8 +156,8 @@ static dsmoe_status compare(const handshake_card *cards, int n_cards, int i, dsm
     }
     if (a->settings != b->settings)
         return status_fail(error, DSMOE_ERROR_PEER,
-                           "rank %d on %s has other settings (%016" PRIx64
-                           ") than rank 0 on %s (%016" PRIx64
+                           "rank %d on %s has different settings (%016" PRIx64
+                           ") from rank 0 on %s (%016" PRIx64
                            "): start all ranks with the same command line",
                            i, b->host, b->settings, a->host, a->settings);
     return DSMOE_OK;

@@ -1,5 +1,6 @@
 /* handshake.h - whether ranks fit together. Results have the same bits for any number of ranks only if all
- * ranks compute alike: with the same version, kernel set, number layout, math library and settings. */
+ * ranks compute in the same way: with the same version, kernel set, number layout, math library and
+ * settings. */
 #ifndef DSMOE_PEERS_HANDSHAKE_H
 #define DSMOE_PEERS_HANDSHAKE_H
 

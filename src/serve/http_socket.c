@@ -115,7 +115,7 @@ dsmoe_status http_socket_open_file(http_socket *listener, const char *path, dsmo
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (!*path || strlen(path) >= sizeof address.sun_path)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "%s: the path of a socket has 1 to %zu bytes", path,
+                           "%s: the path of a socket must have 1 to %zu bytes", path,
                            sizeof address.sun_path - 1);
     strcpy(address.sun_path, path);
     if (!(listener->path = strdup(path)))

@@ -168,7 +168,7 @@ static void drop_lost(scheduler *s, double now)
     for (job *j = s->jobs, *next; j; j = next) {
         next = j->next;
         if (!http_alive(j->exchange))
-            request_refuse(&j->error, 499, "", "the client has left");
+            request_refuse(&j->error, 499, "", "the client disconnected");
         else if (now > j->deadline)
             request_refuse(&j->error, 504, "", "the request took longer than %.0f seconds",
                            s->o.max_seconds);

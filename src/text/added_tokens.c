@@ -85,7 +85,7 @@ static dsmoe_status plant(added_tokens *a, const normalizer *normalize, bool nor
     byte_buffer_free(&spelled);
     if (status != DSMOE_OK || !node) return status;
     if (tree->nodes[node].token)
-        return status_fail(error, DSMOE_ERROR_FORMAT, "content \"%.64s\" is there twice", content);
+        return status_fail(error, DSMOE_ERROR_FORMAT, "content \"%.64s\" occurs twice", content);
     tree->nodes[node].token = (uint32_t)a->n_tokens; /* of the one just added, plus 1 */
     return DSMOE_OK;
 }

@@ -10,7 +10,7 @@
 
 struct bpe_symbol {
     int32_t id;
-    int32_t rank; /* of the merge with the next symbol; MERGES_NO_RANK also if this one is gone */
+    int32_t rank; /* of the merge with the next symbol; MERGES_NO_RANK too if this one is gone */
     uint32_t previous, next;
 };
 

@@ -88,7 +88,7 @@ static dsmoe_status add_merge(bpe *b, const json_node *node, byte_buffer *joined
         return status_fail(error, DSMOE_ERROR_FORMAT,
                            "\"%.64s\" makes a token that is not in the vocab", halves[0]);
     if (!merges_add(&b->merges, ids[0], ids[1], ids[2]))
-        return status_fail(error, DSMOE_ERROR_FORMAT, "\"%.64s\" is there twice", halves[0]);
+        return status_fail(error, DSMOE_ERROR_FORMAT, "\"%.64s\" occurs twice", halves[0]);
     return DSMOE_OK;
 }
 

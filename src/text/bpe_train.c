@@ -156,7 +156,7 @@ static bool look_at_name(void *context, const char *name)
     return true;
 }
 
-/* A model is useless with another tokenizer than its own, so that one must not be replaced. */
+/* A model is useless with a tokenizer other than its own, so that one must not be replaced. */
 static dsmoe_status check_folder(const char *folder, bool replace, dsmoe_error *error)
 {
     found_names found = {0};
@@ -169,7 +169,7 @@ static dsmoe_status check_folder(const char *folder, bool replace, dsmoe_error *
                            folder, *found.owner ? found.owner : found.config);
     if (*found.tokenizer && !replace)
         return status_fail(error, DSMOE_ERROR_IO,
-                           "%s: already holds %s; choose another folder, or ask for it to be "
+                           "%s: already holds '%s'; choose another folder, or ask for it to be "
                            "replaced",
                            folder, found.tokenizer);
     return DSMOE_OK;

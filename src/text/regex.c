@@ -127,7 +127,7 @@ dsmoe_status regex_search(const regex *compiled, regex_scratch *scratch, const c
         pcre2_get_error_message(n, reason, sizeof reason);
         return status_fail(error,
                            n == PCRE2_ERROR_NOMEMORY ? DSMOE_ERROR_MEMORY : DSMOE_ERROR_FORMAT,
-                           "pattern \"%.64s\" gives up on a text of %zu bytes: %s",
+                           "pattern \"%.64s\" cannot be matched with a text of %zu bytes: %s",
                            compiled->pattern, length, (const char *)reason);
     }
     const PCRE2_SIZE *place = pcre2_get_ovector_pointer(scratch->match);

@@ -10,7 +10,7 @@
 #include "formats/json_write.h"
 #include "formats/whole_file.h"
 
-enum { TEMPLATE_MAX_SIZE = 1 << 20 }; /* bytes; the longest public ones have some ten thousand */
+enum { TEMPLATE_MAX_SIZE = 1 << 20 }; /* bytes; the longest public ones have tens of thousands */
 
 static const char key[] = "\"chat_template\"";
 

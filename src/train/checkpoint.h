@@ -46,8 +46,8 @@ typedef struct checkpoint_state {
     int64_t interval_n;
     double interval_loss, interval_aux_loss, interval_device_loss;
     double interval_accuracy, interval_margin; /* of preferences */
-    char kernels[CHECKPOINT_KERNELS];          /* the kernel set in use: others give other bits */
-    uint64_t base_hash; /* hash of the frozen model (base_hash.h); 0: there is none */
+    char kernels[CHECKPOINT_KERNELS]; /* the kernel set in use: others give different bits */
+    uint64_t base_hash;               /* hash of the frozen model (base_hash.h); 0: there is none */
 } checkpoint_state;
 
 typedef struct checkpoint_options {

@@ -19,9 +19,9 @@
 #include "train/tokenizer_hash.h"
 
 enum {
-    BUILD_FORM = 3,           /* changes when the same text gives other tokens */
+    BUILD_FORM = 3,           /* changes when the same text gives different tokens */
     BUILD_FORM_BEFORE = 2,    /* the same tokens, but others are held out */
-    CONVERSATIONS = 1,        /* changes when the same conversations give other tokens */
+    CONVERSATIONS = 1,        /* changes when the same conversations give different tokens */
     MAX_PIECES = 1024,        /* pieces of a batch */
     PIECES_PER_THREAD = 8,    /* enough that no thread waits long for the last one */
     BATCH_MIN = 2 << 20,      /* bytes of a batch's text; no piece is larger */

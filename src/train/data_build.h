@@ -18,7 +18,7 @@ typedef struct data_build_options {
 } data_build_options;
 
 /* A hash of everything that determines what the cache holds: the content, forms and kinds of the files in
- * their order, the tokenizer, vocab_size, held_out, the form of conversations and what is learnt of them,
+ * their order, the tokenizer, vocab_size, held_out, the form of conversations and what is learned of them,
  * and the rules of this file. */
 dsmoe_status data_build_key(const data_build_options *options, hash_kind hashed, uint64_t *key,
                             dsmoe_error *error);

@@ -110,7 +110,8 @@ static bool has_whole_pairs(const data_cache *cache)
     return n_halves == 0 || (n_halves == n && n % 2 == 0);
 }
 
-/* Reads the documents and which tokens are to be learnt. One document must end where held-out data begins. */
+/* Reads the documents and which tokens are to be learned. One document must end where held-out data
+ * begins. */
 static bool read_documents(data_cache *cache, const unsigned char *list, size_t n)
 {
     if (n == 0) return true;

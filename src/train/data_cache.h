@@ -4,7 +4,7 @@
  * The file begins as a public shard of tokens does: a reader that reads as many tokens as the header says
  * finds them all. After the count the header has fields of our own. After the tokens come the kinds of
  * text and, if there are conversations, the end of each document and a bit for each token that is to be
- * learnt. The key is a hash of what the file was made from. Hashes of header, tokens and list show whether
+ * learned. The key is a hash of what the file was made from. Hashes of header, tokens and list show whether
  * the file is still the one that was written. */
 #ifndef DSMOE_TRAIN_DATA_CACHE_H
 #define DSMOE_TRAIN_DATA_CACHE_H
@@ -52,7 +52,7 @@ typedef struct data_cache {
 } data_cache;
 
 /* Parses the bytes of a cache file. They must stay as long as the cache is used. A message says what is
- * wrong with them and calls the file `source`. The cache must be closed, also after a failure. */
+ * wrong with them and calls the file `source`. The cache must be closed, even after a failure. */
 dsmoe_status data_cache_parse(const void *bytes, size_t size, const char *source, data_cache *cache,
                               dsmoe_error *error);
 /* The same for a file, which is mapped. */
@@ -62,7 +62,7 @@ void data_cache_close(data_cache *cache); /* a zeroed cache is allowed */
 dsmoe_status data_cache_check_intact(const data_cache *cache, dsmoe_error *error);
 /* The kind of text that a token is in. */
 int data_cache_kind(const data_cache *cache, int64_t token);
-/* Whether a token is to be learnt; for caches with documents. */
+/* Whether a token is to be learned; for caches with documents. */
 static inline bool data_cache_is_learnt(const data_cache *cache, int64_t token)
 {
     return cache->learnt[token / 8] >> token % 8 & 1;
@@ -97,7 +97,7 @@ dsmoe_status data_cache_create(data_cache_writer *w, const char *path, int64_t v
 /* Appends tokens below vocab_size of one kind of text. */
 dsmoe_status data_cache_append(data_cache_writer *w, const int32_t *tokens, size_t n, int kind,
                                dsmoe_error *error);
-/* Appends a conversation (or half a preference); tokens with learnt[i] are to be learnt. */
+/* Appends a conversation (or half a preference); tokens with learnt[i] are to be learned. */
 dsmoe_status data_cache_append_conversation(data_cache_writer *w, data_what what,
                                             const int32_t *tokens, const char *learnt, size_t n,
                                             int kind, dsmoe_error *error);

@@ -1,4 +1,4 @@
-/* data_conversation.c - turns a conversation into tokens, some of which are to be learnt. */
+/* data_conversation.c - turns a conversation into tokens, some of which are to be learned. */
 #include "train/data_conversation.h"
 
 #include <stdlib.h>

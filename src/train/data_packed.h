@@ -1,7 +1,7 @@
 /* data_packed.h - packs documents of a cache into sequences, several in each.
  *
  * A conversation of n tokens takes n - 1 places: its last token is only a target. A conversation that does
- * not fit into a sequence is cut or left out; a text is learnt in as many parts as it takes. A preference
+ * not fit into a sequence is cut or left out; a text is learned in as many parts as it takes. A preference
  * takes the places of both its conversations; if these are too many, the longer one is cut first. */
 #ifndef DSMOE_TRAIN_DATA_PACKED_H
 #define DSMOE_TRAIN_DATA_PACKED_H

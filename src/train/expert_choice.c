@@ -99,7 +99,7 @@ static dsmoe_status read_layer(void *context, const char *key, const json_node *
         int64_t expert = json_node_kind(item) == JSON_KIND_INTEGER ? json_node_integer(item) : -1;
         if (expert < 0 || expert >= c->n_routed_experts)
             return status_fail(error, DSMOE_ERROR_FORMAT,
-                               "%s: layer %lld: experts are the numbers 0 to %lld", f->source,
+                               "%s: layer %lld: experts must be numbers from 0 to %lld", f->source,
                                layer, (long long)(c->n_routed_experts - 1));
         f->chosen[layer * c->n_routed_experts + expert] = 1;
     }

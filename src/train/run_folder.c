@@ -151,7 +151,7 @@ static dsmoe_status check_folder(const run *r, dsmoe_error *error)
         if (own_tokenizer && !strncmp(names[i], "tokenizer", strlen("tokenizer"))) continue;
         if (run_has(r, names[i]))
             return status_fail(error, DSMOE_ERROR_IO,
-                               "%s: already holds %s, which a run would replace; choose another "
+                               "%s: already holds '%s', which a run would replace; choose another "
                                "folder",
                                r->folder, names[i]);
     }

@@ -53,7 +53,7 @@ void run_describe_end(const run *r, char *text, size_t size)
     const long long step = r->state.step, n_steps = r->settings.steps;
     if (step < n_steps && run_is_out_of_patience(r))
         snprintf(text, size,
-                 "%s: ended after step %lld, as the held-out loss did not improve in %lld "
+                 "%s: ended after step %lld, because the held-out loss did not improve in %lld "
                  "evaluations",
                  r->folder, step, (long long)r->state.n_worse);
     else

@@ -138,7 +138,7 @@ static bool has_same_pieces(const dsmoe_tokenizer *a, const dsmoe_tokenizer *b)
     return same;
 }
 
-/* Warns if a model to continue from would get another tokenizer than its own. */
+/* Warns if a model to continue from would get a tokenizer other than its own. */
 static void compare_tokenizers(const run *r)
 {
     const dsmoe_run_settings *s = &r->settings;
@@ -223,7 +223,7 @@ static dsmoe_status resize(run *r, dsmoe_error *error)
     if (*r->settings.init && memcmp(sizes, &none, sizeof none))
         status =
             status_fail(error, DSMOE_ERROR_CONFIG,
-                        "%s: a model that is trained further has its own sizes", r->settings.init);
+                        "%s: the sizes of an existing model cannot be changed", r->settings.init);
     else
         status = dsmoe_config_resize(&r->config, sizes, error);
     if (status != DSMOE_OK) run_name_settings(r, keys, sizeof keys / sizeof *keys, error);
@@ -338,7 +338,7 @@ static dsmoe_status check_preferences(const run *r, dsmoe_error *error)
     if (!r->data.has_pairs || settings_train(&r->settings) == DSMOE_TRAIN_LORA) return DSMOE_OK;
     return status_fail(
         error, DSMOE_ERROR_CONFIG,
-        "preferences (\"chosen\" and \"rejected\") are learnt with %s lora only, as they "
+        "preferences (\"chosen\" and \"rejected\") are learned with %s lora only, as they "
         "are compared with the model without its additions",
         run_setting_name(r, "train"));
 }

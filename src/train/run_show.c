@@ -1,4 +1,4 @@
-/* run_show.c - shows what will be learnt, before training starts. */
+/* run_show.c - shows what will be learned, before training starts. */
 #include <stdlib.h>
 
 #include "train/run.h"

@@ -115,7 +115,7 @@ static dsmoe_status check_preferences(const dsmoe_trainer *t, const dsmoe_batch 
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "beta must be above 0, not %g", b->beta);
     if (!trainer_low_rank(t))
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "preferences are learnt by low-rank additions only");
+                           "preferences are learned by low-rank additions only");
     const preference_places places = {b->positions, t->options.n_sequences,
                                       t->options.sequence_length};
     if (b->positions && preference_count(&places) >= 0) return DSMOE_OK;
