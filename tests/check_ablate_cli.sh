@@ -61,7 +61,7 @@ says "(--batch 65536, --seq 512)"
 [ ! -e "$scratch/none" ] || complain "debris of a start that failed"
 mkdir "$scratch/none" "$scratch/none/tokenizer"
 ablate 1 --out "$scratch/none"
-one_message "holds tokenizer"
+one_message "holds 'tokenizer'"
 [ -d "$scratch/none/tokenizer" ] || complain "somebody's folder is gone"
 rmdir "$scratch/none/tokenizer"
 ablate 1 --out "$scratch/none" --vocab-size 1000000
