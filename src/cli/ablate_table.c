@@ -44,8 +44,8 @@ static void put_paper(text_table *table, double loss)
 
 static void print_models(const ablation *a)
 {
-    static const char *const headers[] = {"model",         "experts",   "total", "active",
-                                          "held-out loss", "to gshard", "paper", "to gshard"};
+    static const char *const headers[] = {"model",         "experts",      "total", "active",
+                                          "held-out loss", "minus gshard", "paper", "minus gshard"};
     text_table table = {.n_columns = 8, .n_headers = 1};
     int gshard = architecture_find("gshard");
     double paper_gshard = architectures[gshard].paper_loss;
@@ -115,7 +115,7 @@ static void print_fewer(const ablation *a, int entry)
     text_table table = {.n_columns = 3, .n_headers = 1};
     table_text(&table, "active routed experts of %s", architectures[entry].name);
     table_text(&table, "loss");
-    table_text(&table, "to gshard");
+    table_text(&table, "minus gshard");
     for (int64_t active = k; active > 0; active--) {
         int which = active == k ? LOSS_PLAIN : LOSS_FEWER + (int)active - 1;
         table_text(&table, "%" PRId64, active);
