@@ -323,7 +323,8 @@ dsmoe_status trainer_check_memory(const dsmoe_trainer_memory *m, dsmoe_error *er
         "training takes %.1f GB (weights, gradients and moments %.1f GB, activations "
         "and workspace of a batch %.1f GB), and %.1f GB is available here: use %s",
         (state + batch) / 1e9, state / 1e9, batch / 1e9, available / 1e9,
-        state > available ? "a smaller model" : "a smaller batch, shorter sequences or recompute");
+        state > available ? "a smaller model; a smaller batch is not enough"
+                          : "a smaller batch, shorter sequences or recompute");
 }
 
 static dsmoe_status allocate(dsmoe_trainer *t, dsmoe_error *error)
