@@ -57,8 +57,9 @@ static void test_ablation(void **state)
     assert_non_null(page);
     assert_alone(page);
     static const char *const shown[] = {
-        "7 architectures", "DeepSeekMoE", "1.808", "2.414", "seed 2", "Without the best experts",
+        "7 architectures", "DeepSeekMoE", "1.808", "seed 2", "Without the best experts",
         "With fewer active experts", "Without the shared expert",
+        "the loss of DeepSeekMoE goes from 1.808 to 2.414",
         "<i class=\"level\"></i>GShard as trained</li>", "13.7M", "±", "± one standard deviation",
         "Other data",
         /* how they were trained, where it differs */
@@ -109,6 +110,34 @@ static void test_ablation_comparisons(void **state)
     for (size_t i = 0; i < COUNT(shown); i++) assert_shows(page, shown[i]);
     assert_hides(page, ">no difference</text>");
     assert_hides(page, "<ahead>");
+    free(page);
+}
+
+/* With more architectures than colours, lines of one colour differ, and no interval covers a line. Nor does a
+ * long name leave its card, or a difference of a single seed have an interval. */
+static void test_ablation_many(void **state)
+{
+    (void)state;
+    char text[4096];
+    FILE *json = fmemopen(text, sizeof text, "w");
+    assert_non_null(json);
+    fputs("{\"tokens\":100,\"steps\":10,\"models\":[", json);
+    for (int i = 0; i < 9; i++)
+        fprintf(json,
+                "%s{\"name\":\"m%d\",\"label\":\"An architecture no. %d\",\"runs\":["
+                "{\"held_out_loss\":1,\"curve\":[[5,2],[10,1]]},"
+                "{\"held_out_loss\":2,\"curve\":[[5,3],[10,2]]}]}",
+                i ? "," : "", i, i);
+    fputs("],\"comparisons\":[{\"name\":\"m0\",\"to\":\"m1\",\"n\":1,\"mean\":0.5}]}", json);
+    fclose(json);
+    char *page = ablation_page_of(text);
+    assert_non_null(page);
+    assert_shows(page, "<i class=\"t0\"></i>An architecture no. 0");
+    assert_shows(page, "<i class=\"t0 dashed\"></i>An architecture no. 7");
+    assert_shows(page, "class=\"line dashed t0\"");
+    assert_hides(page, "class=\"band");
+    assert_shows(page, "class=\"plot rows long\"");
+    assert_shows(page, "<td data-name=\"95 % interval\">–</td>");
     free(page);
 }
 
@@ -167,6 +196,7 @@ int main(void)
         IN_FOLDER(test_ablation),
         IN_FOLDER(test_ablation_hostile),
         IN_FOLDER(test_ablation_comparisons),
+        IN_FOLDER(test_ablation_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,12 +58,31 @@ static void put_head(FILE *html, const ablation *a)
 }
 
 /* The other architectures lead to the paper's own, DeepSeekMoE, so no other line has its colour. */
-static const char *tone(const ablation *a, size_t index)
+static size_t own_index(const ablation *a)
 {
     size_t own = ablation_find(a, "deepseekmoe");
-    if (index == (own < a->n_models ? own : a->n_models - 1)) return page_tone(1);
-    size_t other = index % (PAGE_TONES - 1);
+    return own < a->n_models ? own : a->n_models - 1;
+}
+
+enum { OTHER_TONES = PAGE_TONES - 1 };
+
+static size_t place_among_others(const ablation *a, size_t index)
+{
+    return index > own_index(a) ? index - 1 : index;
+}
+
+static const char *tone(const ablation *a, size_t index)
+{
+    if (index == own_index(a)) return page_tone(1);
+    size_t other = place_among_others(a, index) % OTHER_TONES;
     return page_tone(other == 0 ? 0 : other + 1);
+}
+
+/* There are more architectures than colours. A line that has the colour of an earlier one is dashed. */
+static int dashes(const ablation *a, size_t index)
+{
+    if (index == own_index(a)) return 0;
+    return place_among_others(a, index) < OTHER_TONES ? 0 : CHART_DASHED;
 }
 
 /* ---- final loss ----------------------------------------------------------------------------- */
@@ -113,17 +132,22 @@ static void put_curve_chart(FILE *html, const chart_line *lines, size_t n, const
 static void put_curves(FILE *html, const ablation *a)
 {
     chart_line lines[ABLATION_MODELS];
+    bool has_bands = a->n_models <= PAGE_TONES; /* more of them would cover the lines */
     double last = 0;
     for (size_t i = 0; i < a->n_models; i++) {
         const ablation_model *m = &a->models[i];
-        lines[i] = (chart_line){m->label, tone(a, i), m->curve, m->n_curve, CHART_BAND};
+        int form = dashes(a, i) | (has_bands ? CHART_BAND : 0);
+        lines[i] = (chart_line){m->label, tone(a, i), m->curve, m->n_curve, form};
         if (m->n_curve > 0) last = fmax(last, m->curve[m->n_curve - 1].x);
     }
     if (last <= 0) return;
     page_card_open(
         html, "Held-out loss while training",
-        "On a part of the held-out text; the mean over the seeds, with its 95 % interval where "
-        "there are several.");
+        has_bands
+            ? "On a part of the held-out text; the mean over the seeds, with its 95 %"
+              " interval where there are several."
+            : "On a part of the held-out text; the mean over the seeds. The intervals of so"
+              " many architectures would hide the lines; those of their differences are below.");
     chart_legend(html, lines, a->n_models, NULL);
     fputs("<div class=\"maps two\">\n", html);
     put_curve_chart(html, lines, a->n_models, a->x_name, "From the start", 0);
@@ -146,26 +170,25 @@ static void put_probe_lines(FILE *html, const ablation *a, const ablation_probe 
 {
     chart_line lines[ABLATION_PROBES];
     for (size_t i = 0; i < n; i++)
-        lines[i] = (chart_line){ablation_label(a, probes[i].name), tone_of(a, probes[i].name),
-                                probes[i].points, probes[i].n_points, CHART_DOTS | CHART_BARS};
+        lines[i] =
+            (chart_line){ablation_label(a, probes[i].name), tone_of(a, probes[i].name),
+                         probes[i].points, probes[i].n_points,
+                         CHART_DOTS | CHART_BARS | dashes(a, ablation_find(a, probes[i].name))};
     c.lines = lines;
     c.n_lines = n;
+    c.no_legend = true; /* a single line needs one too */
+    chart_legend(html, lines, n, c.level_name);
     chart_put(html, &c);
 }
 
 static void put_mask_top(FILE *html, const ablation *a, const ablation_probe *probes, size_t n,
-                         bool is_first)
+                         const char *title, const char *about)
 {
     if (n == 0) return;
     chart c = chart_make("Loss when the best experts of each token are masked",
                          "share of the routed experts that is masked", "nats per token");
     c.x_percent = true;
-    page_card_open(
-        html,
-        is_first ? "Without the best experts, masked before the softmax"
-                 : "Without the best experts",
-        "Each token’s highest-scoring routed experts are masked, and it takes the next"
-        " best instead. The faster the loss rises, the less one expert can stand in for another. Bars: 95 % interval of the mean over the seeds.");
+    page_card_open(html, title, about);
     put_probe_lines(html, a, probes, n, c);
     page_card_close(html);
 }
@@ -191,6 +214,13 @@ static void put_fewer_active(FILE *html, const ablation *a)
     page_card_close(html);
 }
 
+static void put_paper_replacement(FILE *html, const ablation *a, const ablation_replacement *r)
+{
+    fputs("<p class=\"note\">In the paper, the loss of ", html);
+    page_text_cut(html, ablation_label(a, r->name), 60);
+    fprintf(html, " goes from %.3f to %.3f.</p>\n", r->paper_before, r->paper_after);
+}
+
 static void put_replace_shared(FILE *html, const ablation *a)
 {
     if (a->n_replace_shared == 0) return;
@@ -209,8 +239,7 @@ static void put_replace_shared(FILE *html, const ablation *a)
     for (size_t i = 0; i < a->n_replace_shared; i++) {
         const ablation_replacement *r = &a->replace_shared[i];
         if (isfinite(r->paper_before) && isfinite(r->paper_after))
-            fprintf(html, "<p class=\"note\">In the paper the loss goes from %.3f to %.3f.</p>\n",
-                    r->paper_before, r->paper_after);
+            put_paper_replacement(html, a, r);
     }
     page_card_close(html);
 }
@@ -219,8 +248,15 @@ static void put_probes(FILE *html, const ablation *a)
 {
     if (a->n_mask_top + a->n_fewer_active + a->n_replace_shared == 0) return;
     fputs("<div class=\"grid2\">\n", html);
-    put_mask_top(html, a, a->mask_top, a->n_mask_top, false);
-    put_mask_top(html, a, a->mask_top_first, a->n_mask_top_first, true);
+    put_mask_top(
+        html, a, a->mask_top, a->n_mask_top, "Without the best experts",
+        "Each token’s highest-scoring routed experts are masked, and it takes the next best"
+        " instead. The faster the loss rises, the less one expert can stand in for another."
+        " Bars: 95 % interval of the mean over the seeds.");
+    put_mask_top(html, a, a->mask_top_first, a->n_mask_top_first,
+                 "Without the best experts, masked before the softmax",
+                 "The same, but the scores of the other experts add up to 1. That changes nothing"
+                 " where gate values are normalised, so such architectures are left out.");
     put_fewer_active(html, a);
     put_replace_shared(html, a);
     fputs("</div>\n", html);
@@ -271,8 +307,10 @@ static void put_comparison_row(FILE *html, const ablation *a, const ablation_com
     fputs("</td>", html);
     page_cell_open(html, "95 % interval");
     put_signed(html, c->low);
-    fputs(" to ", html);
-    put_signed(html, c->high);
+    if (isfinite(c->low)) {
+        fputs(" to ", html);
+        put_signed(html, c->high);
+    }
     fputs("</td>", html);
     put_p(html, "p", c->p);
     put_p(html, "p corrected", c->corrected_p);

@@ -177,10 +177,16 @@ static void put_band(FILE *html, const frame *f, const chart_line *line)
     fputs("\"/>\n", html);
 }
 
+/* The CSS class of a line that is not plain. */
+static const char *line_look(const chart_line *line)
+{
+    if (line->form & CHART_FAINT) return " faint";
+    return line->form & CHART_DASHED ? " dashed" : "";
+}
+
 static void put_line(FILE *html, const frame *f, const chart_line *line)
 {
-    fprintf(html, "<polyline class=\"%s %s\" points=\"",
-            line->form & CHART_FAINT ? "line faint" : "line", line->tone);
+    fprintf(html, "<polyline class=\"line%s %s\" points=\"", line_look(line), line->tone);
     for (size_t i = 0; i < line->n; i++) {
         const series_point *p = &line->points[i];
         if (!is_visible(f, p)) continue;
@@ -304,8 +310,7 @@ void chart_legend(FILE *html, const chart_line *lines, size_t n, const char *lev
     fputs("<ul class=\"legend\">", html);
     for (size_t i = 0; i < n; i++)
         if (lines[i].name && lines[i].n > 0)
-            put_legend_item(html, lines[i].tone, lines[i].form & CHART_FAINT ? " faint" : "",
-                            lines[i].name);
+            put_legend_item(html, lines[i].tone, line_look(&lines[i]), lines[i].name);
     if (level_name) put_legend_item(html, "level", "", level_name);
     fputs("</ul>\n", html);
 }

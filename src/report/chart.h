@@ -16,6 +16,7 @@ enum {
     CHART_DOTS = 4,   /* with its points */
     CHART_BARS = 8,   /* with a bar from low to high at each point */
     CHART_STEPS = 16, /* it falls vertically: a value holds up to the next, lower point */
+    CHART_DASHED = 32,
 };
 
 typedef struct chart_line {

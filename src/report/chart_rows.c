@@ -2,12 +2,14 @@
 #include "report/chart.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "report/axis.h"
 #include "report/digits.h"
 #include "report/page.h"
 
-enum { ROW_HEIGHT = 42 };
+/* Labels are cut after LONGEST characters. If one has more than SHORT, all get more room. */
+enum { ROW_HEIGHT = 42, SHORT = 17, LONGEST = 24 };
 
 static bool make_axis(const chart_row *rows, size_t n, axis *a)
 {
@@ -26,6 +28,13 @@ static bool make_axis(const chart_row *rows, size_t n, axis *a)
     return true;
 }
 
+static bool has_long_label(const chart_row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strlen(rows[i].label) > SHORT) return true;
+    return false;
+}
+
 static void put_value(FILE *html, spread s, int decimals)
 {
     char digits[DIGITS];
@@ -38,7 +47,7 @@ static void put_row(FILE *html, const axis *a, const chart_row *row, double midd
     spread s = spread_of(row->values, row->n);
     char digits[DIGITS];
     fprintf(html, "<text class=\"label end\" x=\"-12\" y=\"%.0f\">", middle - 3);
-    page_text_cut(html, row->label, 20);
+    page_text_cut(html, row->label, LONGEST);
     fprintf(html, "</text><text class=\"end\" x=\"-12\" y=\"%.0f\">", middle + 13);
     put_value(html, s, decimals);
     fputs("</text>", html);
@@ -78,8 +87,8 @@ void chart_rows(FILE *html, const char *name, const char *x_name, const chart_ro
     axis a;
     char digits[DIGITS];
     if (n == 0 || !make_axis(rows, n, &a)) return;
-    fprintf(html, "<svg class=\"plot rows\" style=\"height:%zupx\" role=\"img\" aria-label=\"",
-            n * ROW_HEIGHT);
+    fprintf(html, "<svg class=\"plot rows%s\" style=\"height:%zupx\" role=\"img\" aria-label=\"",
+            has_long_label(rows, n) ? " long" : "", n * ROW_HEIGHT);
     page_text(html, name);
     fputs("\">\n", html);
     for (int i = 0; i < a.n_ticks; i++) {
