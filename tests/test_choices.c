@@ -65,12 +65,13 @@ static void test_fair(void **state)
     for (int i = 0; i < N_ARCHITECTURES; i++) {
         const study_choice *own = &c.of[i];
         int64_t n_routed = architecture_routed(&architectures[i]);
-        assert_true(own->lr == (n_routed ? 0.002 : 0.001) && !own->seq_aux);
+        bool is_dense = !strcmp(architectures[i].name, "dense");
+        assert_true(own->lr == (is_dense ? 0.001 : 0.002) && !own->seq_aux);
         assert_true(own->norm_topk_prob == (n_routed > 1));
         assert_true(own->routed_scaling_factor == (n_routed == 1 ? 4 : 0));
     }
     assert_string_equal(
-        text_of(&c), "--lr 0.002\n--lr dense=0.001\n--lr dense-x16=0.001\n--norm-topk-prob yes\n"
+        text_of(&c), "--lr 0.002\n--lr dense=0.001\n--norm-topk-prob yes\n"
                      "--routed-scaling-factor switch=4\n--routed-scaling-factor gshard+shared=4\n"
                      "--balance batch\n");
     must_take(&c, "lr", "0.004", NULL); /* what is given for all counts for all */

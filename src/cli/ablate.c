@@ -34,7 +34,7 @@ static const char help[] =
     "                        replace those of the scale\n"
     "      --setup NAME      fair (default): what short runs found best for each model: normalised gate\n"
     "                        values, or a scale of 4 where a token has one routed expert, balance over\n"
-    "                        the batch, half the learning rate for dense models. paper: gate values and\n"
+    "                        the batch, half the learning rate for dense. paper: gate values and\n"
     "                        balance as in the paper, one rate for all\n"
     "\n"
     "changes to the setup, for all models (VALUE) or for one (MODEL=VALUE), which takes precedence;\n"

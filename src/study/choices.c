@@ -79,11 +79,10 @@ study_choices choices_fair(double lr)
     study_choices c = choices_paper(lr);
     set_all(&c, NORM_TOPK_PROB, true);
     set_all(&c, BALANCE, false);
-    for (int i = 0; i < N_ARCHITECTURES; i++) {
-        if (architectures[i].k_active == 0) c.of[i].lr = lr * fair_dense_rate;
+    c.of[architecture_find("dense")].lr = lr * fair_dense_rate;
+    for (int i = 0; i < N_ARCHITECTURES; i++)
         if (architecture_routed(&architectures[i]) == 1)
             c.of[i].routed_scaling_factor = fair_single_scale;
-    }
     return c;
 }
 
