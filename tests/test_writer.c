@@ -426,16 +426,10 @@ static void test_json_numbers(void **state)
     static const struct {
         double number;
         const char *text;
-    } cases[] = {{0, "0"},
-                 {10000, "10000"},
-                 {-3, "-3"},
-                 {0.02, "0.02"},
-                 {0.006, "0.006"},
-                 {1e-6, "1e-06"},
-                 {0.1 + 0.2, "0.30000000000000004"},
-                 {1e300, "1e+300"},
-                 {2.5, "2.5"},
-                 {1e6, "1000000"}};
+    } cases[] = {
+        {0, "0"},          {-0.0, "-0.0"},   {10000, "10000"}, {-3, "-3"},
+        {0.02, "0.02"},    {0.006, "0.006"}, {1e-6, "1e-06"},  {0.1 + 0.2, "0.30000000000000004"},
+        {1e300, "1e+300"}, {2.5, "2.5"},     {1e6, "1000000"}};
     static const char *const locales[] = {"C", "de_DE.UTF-8"}; /* if installed */
     for (size_t l = 0; l < COUNT(locales); l++) {
         setlocale(LC_NUMERIC, locales[l]);

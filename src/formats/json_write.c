@@ -49,6 +49,8 @@ void json_write_number(FILE *text, double number)
 {
     if (number == rint(number) && fabs(number) < 1e15) {
         fprintf(text, "%.0f", number);
+        if (number == 0 && signbit(number))
+            fputs(".0", text); /* "-0" reads back as an integer: 0 */
         return;
     }
     char digits[64];
